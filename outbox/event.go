@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Event is one claimed row of the outbox, as it is after the claim.
+type Event struct {
+	// ID is the row's UUID in its text form; it is the same in every delivery of the event, so destinations can
+	// use it as their idempotency key.
+	ID string
+	// Position is the place in insert order; "older" means a smaller position, everywhere.
+	Position int64
+	// CreatedAt is when the producer's transaction began.
+	CreatedAt time.Time
+	// AggregateType and AggregateID (a UUID) together name the aggregate whose events stay in order.
+	AggregateType, AggregateID string
+	// Type selects the handler.
+	Type string
+	// IdempotencyKey is the producer's own key, unique together with Type.
+	IdempotencyKey string
+	// Attempts counts the tries charged so far, this one included; 1 on the first delivery.
+	Attempts int
+	// Recovered tells that the row's former lease ran out: the process that held it died. The store claims such
+	// a row alone, and the pass runs it with nothing else in flight.
+	Recovered bool
+	// Payload is the producer's JSON, byte for byte as PostgreSQL returns it. Handlers must not change it.
+	Payload json.RawMessage
+	// Metadata is the rail's own JSON object; it holds the claim token.
+	Metadata json.RawMessage
+}
+
+// aggregate is the key of a lane.
+type aggregate struct{ kind, id string }
+
+// metadata keys that the pass reads.
+type eventMetadata struct {
+	ClaimToken  json.RawMessage `json:"claimToken"`
+	SnoozeCount json.RawMessage `json:"snoozeCount"`
+}
+
+// ClaimToken returns the token that fences this claim, or "" when Metadata carries none, none that is text, or an
+// empty one.
+func (e Event) ClaimToken() string {
+	var token string
+	if json.Unmarshal(e.parsedMetadata().ClaimToken, &token) != nil {
+		return ""
+	}
+	return token
+}
+
+// SnoozeCount returns how often the event was snoozed over its whole life: an integer, or a text that holds one;
+// anything else counts as 0.
+func (e Event) SnoozeCount() int {
+	raw := string(e.parsedMetadata().SnoozeCount)
+	var text string
+	if json.Unmarshal([]byte(raw), &text) == nil {
+		raw = strings.TrimSpace(text)
+	}
+	n, err := strconv.Atoi(raw)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (e Event) parsedMetadata() eventMetadata {
+	var m eventMetadata
+	if json.Unmarshal(e.Metadata, &m) != nil {
+		return eventMetadata{}
+	}
+	return m
+}

@@ -1,0 +1,120 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// DefaultHandlerTimeout is the time a handler has for one event when its [Route] names none.
+const DefaultHandlerTimeout = 10 * time.Second
+
+// Handler delivers one event.
+//
+// Returning a nil error means delivered: the event becomes processed, and the receipt, if any, is stored with it.
+// A plain error is a retry: the attempt counts and the event comes back after a back-off, until the attempts are
+// spent. [Discard], [Benign] and [Snooze] wrap an error to say otherwise. The error's text is stored in the row as
+// the reason, so it must hold neither secrets nor payload.
+//
+// Handle is called concurrently for events of different aggregates, and may be called again for the same event:
+// delivery is at least once. The context ends at the route's timeout; a handler that ignores that is abandoned
+// shortly after, counted as a retry, and its goroutine is not waited for. A panic is a retry.
+type Handler interface {
+	Handle(ctx context.Context, event Event) (Receipt, error)
+}
+
+// HandlerFunc lets a function be a Handler.
+type HandlerFunc func(ctx context.Context, event Event) (Receipt, error)
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, event Event) (Receipt, error) { return f(ctx, event) }
+
+// Receipt is what a destination answered, stored under its own keys in the row's metadata; nil stores nothing.
+// Keys that the rail itself uses (claimToken, snoozeCount and so on) are dropped by the store. Values are encoded by
+// encoding/json; what PostgreSQL would refuse (NUL in a text, numbers out of its range) is cleaned first.
+type Receipt map[string]any
+
+// Route says how events of one type are handled.
+type Route struct {
+	Handler Handler
+	// Timeout is the time for one event; zero means [DefaultHandlerTimeout].
+	Timeout time.Duration
+	// Destination is the key of the circuit that outages of this route open; routes that share one share its
+	// fate. Empty means the event type itself.
+	Destination string
+}
+
+// Registry maps event types to their routes. A pass takes its copy once, when it starts.
+type Registry map[string]Route
+
+// Discard wraps err to say that the event can never be delivered: it becomes discarded with err's text as its
+// reason, logged as an error.
+func Discard(err error) error { return &discardError{cause: orText(err, "discarded")} }
+
+// Benign wraps err to say that the event need not be delivered any more: it becomes discarded like with [Discard],
+// but is logged as a warning.
+func Benign(err error) error { return &discardError{cause: orText(err, "discarded"), benign: true} }
+
+// Snooze wraps err to say that the destination, not the event, is at fault: no attempt is counted, the event comes
+// back after delay (zero means the pass's snooze seconds; PostgreSQL clamps it to 60 s .. 1 h), and the other
+// events of the destination are held back for the rest of the pass.
+func Snooze(err error, delay time.Duration) error {
+	return &snoozeError{cause: orText(err, "snoozed"), delay: max(delay, 0)}
+}
+
+type discardError struct {
+	cause  error
+	benign bool
+}
+
+func (e *discardError) Error() string { return e.cause.Error() }
+func (e *discardError) Unwrap() error { return e.cause }
+
+type snoozeError struct {
+	cause error
+	delay time.Duration
+}
+
+func (e *snoozeError) Error() string { return e.cause.Error() }
+func (e *snoozeError) Unwrap() error { return e.cause }
+
+func orText(err error, text string) error {
+	if err == nil {
+		return errors.New(text)
+	}
+	return err
+}
+
+// snapshot copies the registry with its defaults filled in.
+func (r Registry) snapshot() Registry {
+	routes := make(Registry, len(r))
+	for name, route := range r {
+		if route.Timeout == 0 {
+			route.Timeout = DefaultHandlerTimeout
+		}
+		if route.Destination == "" {
+			route.Destination = name
+		}
+		routes[name] = route
+	}
+	return routes
+}
+
+// validate reports every fault of the registry.
+func (r Registry) validate() error {
+	var faults []error
+	for name, route := range r {
+		if strings.Trim(name, " ") == "" {
+			faults = append(faults, errors.New("registry: an event type is blank"))
+		}
+		if route.Handler == nil {
+			faults = append(faults, fmt.Errorf("registry: %q has no handler", name))
+		}
+		if route.Timeout < 0 {
+			faults = append(faults, fmt.Errorf("registry: %q has timeout %v, must not be negative", name, route.Timeout))
+		}
+	}
+	return errors.Join(faults...)
+}
