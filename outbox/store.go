@@ -24,13 +24,6 @@ type Stats interface {
 	QueueStats(ctx context.Context) (json.RawMessage, error)
 }
 
-// Circuits is what a Store may offer beside: the state of each destination's circuit, shared by every process.
-// Load returns the destinations whose circuit is open; Report tells what this pass saw of one.
-type Circuits interface {
-	Load(ctx context.Context) ([]string, error)
-	Report(ctx context.Context, destination string, open bool, reason string) error
-}
-
 // ClaimRequest says what to claim.
 type ClaimRequest struct {
 	// EventTypes are the types to claim; empty is an error of the store.
