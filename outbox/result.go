@@ -7,6 +7,7 @@ const (
 	ReasonRegistryEmpty    = "outbox_registry_empty"
 	ReasonBudgetTooSmall   = "budget_too_small"
 	ReasonProviderOutage   = "provider_outage"
+	ReasonCancelled        = "invocation_cancelled"
 	ReasonHandlerMissing   = "outbox_handler_missing"
 	ReasonHandlerTimeout   = "handler_timeout"
 	ReasonHandlerPanic     = "handler_panic"
