@@ -1,0 +1,173 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+const (
+	tlsTimeout  = 5 * time.Second
+	idleTimeout = 50 * time.Second // below the 60 s of common load balancers
+	pingTimeout = 5 * time.Second
+
+	maxHeaderBytes = 64 << 10
+	maxBodyBytes   = 64 << 10
+	// drainTime is how long an answer's body is waited for, for the sake of the connection.
+	drainTime = 500 * time.Millisecond
+)
+
+// HTTP posts events to one URL. Build it with [NewHTTP]; it may be used concurrently and holds connections that it
+// uses again.
+type HTTP struct {
+	request   *http.Request // what every request is copied from
+	transport *http.Transport
+	secrets   []Secret
+	clock     func() time.Time
+}
+
+var _ outbox.Handler = (*HTTP)(nil)
+
+// NewHTTP builds the handler. Its error joins every fault of the configuration, each a *[FieldError].
+func NewHTTP(config HTTPConfig) (*HTTP, error) {
+	if faults := config.Faults(); len(faults) > 0 {
+		all := make([]error, len(faults))
+		for i, fault := range faults {
+			all[i] = fault
+		}
+		return nil, errors.Join(all...)
+	}
+	config = config.withDefaults()
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, config.URL, http.NoBody)
+	if err != nil {
+		return nil, &FieldError{Field: "url", Problem: "no request can be made for it"}
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", config.UserAgent)
+	// The webhook-id makes a repetition harmless, and this tells the transport so: a kept connection that turns
+	// out dead, as after a sandbox was frozen, is replaced without an attempt lost. Nothing is sent for it.
+	request.Header["Idempotency-Key"] = nil
+	secrets := make([]Secret, len(config.Secrets))
+	for i, text := range config.Secrets {
+		if secrets[i], err = ParseSecret(text); err != nil {
+			return nil, fmt.Errorf("secrets[%d]: %w", i, err)
+		}
+	}
+	return &HTTP{request: request, transport: newTransport(config), secrets: secrets, clock: config.Clock}, nil
+}
+
+// newTransport has no proxy, since the guard would then see only the proxy's address.
+func newTransport(config HTTPConfig) *http.Transport {
+	return &http.Transport{
+		DialContext:            newGuard(slices.Clone(config.AllowPrivate)).dial,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: config.RootCAs},
+		TLSHandshakeTimeout:    tlsTimeout,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConns:           config.MaxIdleConns,
+		MaxIdleConnsPerHost:    config.MaxIdleConns,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		// A dead HTTP/2 connection would otherwise fail every event until TCP gives it up.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingTimeout, PingTimeout: pingTimeout},
+	}
+}
+
+// Handle posts the event's payload, byte for byte. A 2xx answer means delivered, whatever its body holds or fails to;
+// the receipt is then {"http": {"status": 200, "durationMs": 12}}. All else is an error by the table in
+// docs/routes.md; once ctx has ended the error wraps ctx.Err. Without a deadline in ctx it is
+// [outbox.DefaultHandlerTimeout].
+func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	started := h.clock()
+	// The transport alone, without http.Client: it follows no redirects.
+	response, err := h.transport.RoundTrip(h.newRequest(ctx, event, started))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, contextFault(ctx)
+		}
+		return nil, transportFault(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // the outcome is known by then
+	answered := h.clock()
+	drain(response.Body, cancel)
+	if err := statusFault(response, answered); err != nil {
+		return nil, err
+	}
+	return outbox.Receipt{"http": map[string]any{
+		"status":     response.StatusCode,
+		"durationMs": answered.Sub(started).Milliseconds(),
+	}}, nil
+}
+
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, limited := ctx.Deadline(); limited {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, outbox.DefaultHandlerTimeout)
+}
+
+func (h *HTTP) newRequest(ctx context.Context, event outbox.Event, now time.Time) *http.Request {
+	request := h.request.Clone(ctx)
+	if len(event.Payload) > 0 {
+		request.GetBody = func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(event.Payload)), nil
+		}
+		request.Body = io.NopCloser(bytes.NewReader(event.Payload))
+		request.ContentLength = int64(len(event.Payload))
+	}
+	// The dot separates what is signed, so an id must not hold one. UUIDs don't.
+	id := strings.ReplaceAll(encodeHeader(event.ID, ""), ".", "%2E")
+	request.Header.Set("Webhook-Id", id)
+	request.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	if len(h.secrets) > 0 {
+		request.Header.Set("Webhook-Signature", Sign(id, now, event.Payload, h.secrets...))
+	}
+	for name, value := range map[string]string{
+		"Outbox-Event-Type":      event.Type,
+		"Outbox-Aggregate-Type":  event.AggregateType,
+		"Outbox-Aggregate-Id":    event.AggregateID,
+		"Outbox-Idempotency-Key": event.IdempotencyKey,
+		"Outbox-Position":        strconv.FormatInt(event.Position, 10),
+		"Outbox-Attempt":         strconv.Itoa(event.Attempts),
+		"Outbox-Created-At":      event.CreatedAt.UTC().Format(time.RFC3339Nano),
+	} {
+		if value != "" {
+			request.Header.Set(name, encodeHeader(value, ""))
+		}
+	}
+	return request
+}
+
+// encodeHeader percent-encodes every byte of value but visible ASCII, the percent sign included, so that decoding
+// gives the value back. Bytes in keep stay.
+func encodeHeader(value, keep string) string {
+	var b strings.Builder
+	for _, c := range []byte(value) {
+		if c > ' ' && c < 0x7f && c != '%' || strings.IndexByte(keep, c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// drain reads a small body to its end so that the connection can be used again, and gives up on a large or slow one.
+// The outcome is known by then, so what goes wrong here doesn't matter.
+func drain(body io.Reader, cancel context.CancelFunc) {
+	timer := time.AfterFunc(drainTime, cancel)
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, body, maxBodyBytes+1)
+}
