@@ -16,7 +16,8 @@ type MigrationError struct {
 	File string
 	// Line and Column say where in the file, counting from 1 and in characters; 0 if PostgreSQL named no place.
 	Line, Column int
-	// Statement is the number of the statement in the file, counting from 1; 0 if it was none of the file's.
+	// Statement says it then: the number of the statement in the file, counting from 1. 0 if Line is known, or if
+	// it was no statement of the file that failed.
 	Statement int
 	Attempts  int    // more than 1 after waiting for locks
 	Hint      string // PostgreSQL's, may be empty
@@ -110,7 +111,9 @@ func newMigrationError(ctx context.Context, file migration, err error, attempts 
 	failure.Statement = statement.statement
 	if errors.As(err, &pg) {
 		failure.Hint = pg.Hint
-		failure.Line, failure.Column = position(file.sql, int(pg.Position))
+		if failure.Line, failure.Column = position(file.sql, int(pg.Position)); failure.Line > 0 {
+			failure.Statement = 0
+		}
 	}
 	return failure
 }

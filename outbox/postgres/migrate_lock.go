@@ -26,12 +26,12 @@ const lockSQL = `
 begin isolation level read committed;
 select set_config(name, '0', true) from pg_settings
 where name in ('idle_in_transaction_session_timeout', 'transaction_timeout');
-select pg_try_advisory_xact_lock(8031170728219667815),
+select pg_try_advisory_xact_lock(8031453476610927975),
     (select pid from pg_locks
      where locktype = 'advisory' and granted and objsubid = 1
        and database = (select oid from pg_database where datname = current_database())
-       and classid::bigint = 8031170728219667815 >> 32
-       and objid::bigint = 8031170728219667815 & 4294967295
+       and classid::bigint = 8031453476610927975 >> 32
+       and objid::bigint = 8031453476610927975 & 4294967295
      limit 1)`
 
 // acquireMigrationLock tries until ctx ends. Every try is a transaction that ends at once and gives its connection
