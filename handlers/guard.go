@@ -50,11 +50,19 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 		},
 	}
 	conn, err := dialer.DialContext(ctx, network, address)
-	var blocked *blockedError
-	if errors.As(err, &blocked) && tried.Load() {
-		return nil, errPartlyBlocked
+	if err != nil {
+		return nil, dialFault(err, tried.Load())
 	}
-	return conn, err
+	return conn, nil
+}
+
+// dialFault keeps a blocked address from deciding when an allowed one of the same name was tried: the dialer
+// reports only the first failure.
+func dialFault(err error, tried bool) error {
+	if tried && isType[*blockedError](err) {
+		return errPartlyBlocked
+	}
+	return err
 }
 
 // check takes an address and a port as the dialer hands them over.
