@@ -1,0 +1,140 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// thawAfter is the pause between two invocations after which connections are not trusted any more.
+	thawAfter = 30 * time.Second
+	// pingTimeout is how long a connection has to prove that it lives before it is replaced.
+	pingTimeout = 2 * time.Second
+	// connectTimeout is the time for a connection to a host unless the URL says another.
+	connectTimeout = 5 * time.Second
+)
+
+// Pool is a pool of connections for a process that is frozen between invocations.
+type Pool struct {
+	*pgxpool.Pool
+	lastUse atomic.Int64 // wall clock, Unix nanoseconds; zero before the first use
+}
+
+// Open makes the pool. It connects to nothing and calls nobody: the first query does. The caller owns the pool; a
+// Lambda function never closes it, since a connection that is broken takes up to 15 s to close.
+func Open(ctx context.Context, c Config) (*Pool, error) {
+	cfg := c.url
+	if c.source == fromURL {
+		cfg = cfg.Copy()
+		c.dress(cfg.ConnConfig)
+	} else {
+		var err error
+		// A stand-in: every connection gets its own login in BeforeConnect.
+		if cfg, err = pgxpool.ParseConfig("host=localhost sslmode=disable"); err != nil {
+			return nil, fmt.Errorf("configure the pool: %w", err)
+		}
+		keys := &credentials{config: c}
+		cfg.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error { return c.prepare(ctx, keys, conn) }
+	}
+	cfg.MaxConns = c.maxConns
+	cfg.MinConns = 0
+	cfg.PingTimeout = pingTimeout
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make the pool: %w", err)
+	}
+	return &Pool{Pool: pool}, nil
+}
+
+// Ready is to be called at the start of every invocation. After a long pause it drops the connections that the
+// pause may have killed; then it proves that the database answers. A refused login is tried once more, with the
+// credentials read again.
+func (p *Pool) Ready(ctx context.Context) error {
+	now := time.Now().UnixNano()
+	if last := p.lastUse.Swap(now); last != 0 && now-last > int64(thawAfter) {
+		p.Reset()
+	}
+	err := p.Ping(ctx)
+	if loginRefused(err) {
+		err = p.Ping(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
+}
+
+// prepare makes the configuration of one connection from its login.
+func (c Config) prepare(ctx context.Context, keys *credentials, conn *pgx.ConnConfig) error {
+	l, err := keys.login(ctx)
+	if err != nil {
+		return err
+	}
+	mode := c.sslMode
+	if mode == "" && c.source == fromIAM {
+		mode = defaultMode // also on this machine: the token must not travel unencrypted
+	}
+	settings := map[string]string{"host": l.host, "sslmode": cmp.Or(mode, defaultMode)}
+	if c.rootCert != "" {
+		settings["sslrootcert"] = c.rootCert
+	}
+	made, err := pgx.ParseConfig(keywordValues(settings))
+	if err != nil {
+		return errors.New("the host, sslmode or sslrootcert cannot be used")
+	}
+	made.Port, made.Database, made.User, made.Password = l.port, l.name, l.user, l.password
+	for _, fallback := range made.Fallbacks {
+		fallback.Port = l.port
+	}
+	tlsRules(&made.Config, mode, c.rootCert)
+	c.dress(made)
+	closeOnFatal := made.OnPgError
+	made.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if loginRefused(err) {
+			keys.refused()
+		}
+		return closeOnFatal(conn, err)
+	}
+	*conn = *made
+	return nil
+}
+
+// dress sets what every connection has. No other session parameter is sent: poolers refuse those they don't know,
+// and time limits come from contexts.
+func (c Config) dress(conn *pgx.ConnConfig) {
+	conn.DefaultQueryExecMode = c.execMode
+	if conn.ConnectTimeout <= 0 {
+		conn.ConnectTimeout = connectTimeout
+	}
+	conn.RuntimeParams = maps.Clone(conn.RuntimeParams)
+	if conn.RuntimeParams["application_name"] == "" {
+		conn.RuntimeParams["application_name"] = c.application
+	}
+}
+
+// loginRefused tells whether the server refused the user or password.
+func loginRefused(err error) bool {
+	var refusal *pgconn.PgError
+	return errors.As(err, &refusal) && (refusal.Code == "28P01" || refusal.Code == "28000")
+}
+
+// keywordValues writes settings in libpq's keyword form.
+func keywordValues(settings map[string]string) string {
+	var pairs []string
+	escape := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	for key, value := range settings {
+		pairs = append(pairs, key+"='"+escape.Replace(value)+"'")
+	}
+	return strings.Join(pairs, " ")
+}
