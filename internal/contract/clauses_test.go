@@ -92,6 +92,7 @@ func clauses() []string {
 		"failed 5: snoozeCount number unclear",
 		"failed 5: snoozeCount of another kind",
 		"failed 5: snoozeCount text",
+		"failed 5: snoozeCount text unclear",
 		"failed 5: snoozeCount text that is no integer",
 		"failed 6: capped",
 		"failed 6: doubled",

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
 // session is one connection that speaks the simple protocol: several statements a round trip, text answers.
@@ -155,9 +158,14 @@ func runClauses(t *testing.T, clauses map[string]func(*session)) {
 	for name, check := range clauses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(newSession(t, newDatabase(t)))
+			check(newSession(t, postgrestest.URL(t)))
 		})
 	}
+}
+
+func pgError(err error) *pgconn.PgError {
+	pgErr, _ := errors.AsType[*pgconn.PgError](err)
+	return pgErr
 }
 
 func show(field *string) string {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
 var (
@@ -25,7 +27,7 @@ const (
 // the whole tables and the answer after each.
 func TestTheFunctionsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
-	session := newSession(t, newDatabase(t))
+	session := newSession(t, postgrestest.URL(t))
 	hits := map[string]int{}
 	source := newDice(*seedFlag)
 	for done := 0; done < *opsFlag; done += episodeLength {
