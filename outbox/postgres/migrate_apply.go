@@ -70,7 +70,7 @@ func (r migrationRun) applyInTransaction(ctx context.Context, file migration, st
 		if r.conn.PgConn().TxStatus() != txOpen {
 			return errors.New("the file ended its own transaction (commit or rollback), so it took effect but is not recorded")
 		}
-		return record(ctx, tx, file, start)
+		return r.record(ctx, file, start)
 	})
 }
 
@@ -89,10 +89,9 @@ func execFile(ctx context.Context, conn *pgconn.PgConn, sql string) error {
 	return nil
 }
 
-func record(ctx context.Context, db interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, file migration, start time.Time) error {
-	_, err := db.Exec(ctx, historyInsertSQL, file.version, file.name, file.checksum, time.Since(start).Milliseconds())
+// record adds the row to the open transaction of conn, or by itself if there is none.
+func (r migrationRun) record(ctx context.Context, file migration, start time.Time) error {
+	_, err := r.conn.Exec(ctx, historyInsertSQL, file.version, file.name, file.checksum, time.Since(start).Milliseconds())
 	if err != nil {
 		return fmt.Errorf("record the migration: %w", err)
 	}
@@ -124,7 +123,7 @@ func (r migrationRun) buildIndex(ctx context.Context, file migration, start time
 	if found != indexValid {
 		return fmt.Errorf("index %s on public.%s is %s", file.index.name, file.index.table, found)
 	}
-	return record(ctx, r.conn, file, start)
+	return r.record(ctx, file, start)
 }
 
 // execOne sends sql by the extended protocol, which refuses a second statement before it runs the first.

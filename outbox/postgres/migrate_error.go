@@ -104,12 +104,11 @@ func (e *statementError) Unwrap() error { return e.err }
 func newMigrationError(ctx context.Context, file migration, err error, attempts int) *MigrationError {
 	failure := &MigrationError{File: file.name, Attempts: attempts, Err: withCause(ctx, err)}
 	var statement *statementError
-	var pg *pgconn.PgError
 	if !errors.As(err, &statement) {
 		return failure
 	}
 	failure.Statement = statement.statement
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		failure.Hint = pg.Hint
 		if failure.Line, failure.Column = position(file.sql, int(pg.Position)); failure.Line > 0 {
 			failure.Statement = 0
@@ -143,4 +142,3 @@ func withCause(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
-

@@ -74,7 +74,7 @@ func loadMigrations(files fs.FS) ([]migration, error) {
 
 func loadMigration(files fs.FS, name string) (migration, error) {
 	digits, rest, _ := strings.Cut(strings.TrimSuffix(name, ".sql"), "_")
-	version, err := strconv.Atoi(digits)
+	version, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || len(digits) != 4 || rest == "" {
 		return migration{}, fmt.Errorf("%s: takes a name like 0001_name.sql", name)
 	}
@@ -83,7 +83,7 @@ func loadMigration(files fs.FS, name string) (migration, error) {
 		return migration{}, fmt.Errorf("read migration: %w", err)
 	}
 	sum := sha256.Sum256(bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n")))
-	file := migration{version: version, name: name, sql: string(content), checksum: hex.EncodeToString(sum[:])}
+	file := migration{version: int(version), name: name, sql: string(content), checksum: hex.EncodeToString(sum[:])}
 	first, rest, _ := strings.Cut(file.sql, "\n")
 	if strings.TrimRight(first, " \r") == noTransaction {
 		file.index, err = parseConcurrentIndex(rest)

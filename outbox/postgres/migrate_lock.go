@@ -90,4 +90,3 @@ const (
 	txIdle = 'I'
 	txOpen = 'T'
 )
-
