@@ -1,7 +1,6 @@
 package outboxtest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -114,22 +113,6 @@ func (m *Memory) DeclareDormant(eventTypes ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dormant = append(m.dormant, eventTypes...)
-}
-
-// QueueStats returns an object with the number of rows in each status.
-func (m *Memory) QueueStats(ctx context.Context) (json.RawMessage, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("queue statistics: %w", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	counts := map[string]int{
-		StatusPending: 0, StatusProcessing: 0, StatusProcessed: 0, StatusFailed: 0, StatusDiscarded: 0,
-	}
-	for _, row := range m.rows {
-		counts[row.Status]++
-	}
-	return json.Marshal(counts)
 }
 
 // now has PostgreSQL's resolution.

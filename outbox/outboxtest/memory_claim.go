@@ -39,10 +39,10 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.E
 	if alone {
 		chosen = recovered[:1]
 	}
-	lease := clamp(orDefault(req.Visibility, 5*time.Minute), 5*time.Minute, time.Hour)
+	lease := clamp(wholeSeconds(orDefault(req.Visibility, 5*time.Minute)), 5*time.Minute, time.Hour)
 	events := make([]outbox.Event, 0, len(chosen))
 	for _, row := range chosen {
-		row.lease(now, lease)
+		takeLease(row, now, lease)
 		event := row.event()
 		event.Recovered = alone
 		events = append(events, event)
@@ -59,7 +59,7 @@ func (m *Memory) discardSpent(req outbox.ClaimRequest, now time.Time, ceiling in
 		}
 		if claims(req, row.Type) && row.unfinished() && row.due(now) && row.Attempts >= ceiling {
 			row.Error = cut(row.Error + " | max_attempts_exhausted_at_claim")
-			row.discard(now, "max_attempts")
+			discard(row, now, "max_attempts")
 			left--
 		}
 	}
@@ -100,16 +100,16 @@ func (m *Memory) blocks(req outbox.ClaimRequest, eventType string) bool {
 	return !slices.Contains(req.KnownTypes, eventType) && !slices.Contains(m.dormant, eventType)
 }
 
-func (r *Row) due(now time.Time) bool { return !r.AvailableAt.After(now) }
+func (r Row) due(now time.Time) bool { return !r.AvailableAt.After(now) }
 
-func (r *Row) lease(now time.Time, length time.Duration) {
-	r.Status = StatusProcessing
-	r.Attempts++
-	r.AvailableAt = now.Add(length.Truncate(time.Second))
-	r.merge(map[string]json.RawMessage{"lastClaimedAt": timestamp(now), "claimToken": quote(newUUID())})
+func takeLease(row *Row, now time.Time, length time.Duration) {
+	row.Status = StatusProcessing
+	row.Attempts++
+	row.AvailableAt = now.Add(length)
+	merge(row, map[string]json.RawMessage{"lastClaimedAt": timestamp(now), "claimToken": quote(newUUID())})
 }
 
-func (r *Row) event() outbox.Event {
+func (r Row) event() outbox.Event {
 	c := r.clone()
 	return outbox.Event{
 		ID: c.ID, Position: c.Position, CreatedAt: c.CreatedAt, AggregateType: c.AggregateType,

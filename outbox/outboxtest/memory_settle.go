@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ func (m *Memory) settle(s outbox.Settlement, backoff outbox.Backoff, now time.Ti
 	switch s.Outcome {
 	case outbox.Processed:
 		row.Status, row.ProcessedAt, row.Error = StatusProcessed, now, ""
-		row.merge(detailKeys(s.Detail))
+		merge(row, detailKeys(s.Detail))
 		return outbox.AnswerProcessed
 	case outbox.Released:
 		row.Status, row.Attempts = StatusPending, max(row.Attempts-1, 0)
@@ -48,18 +49,18 @@ func (m *Memory) settle(s outbox.Settlement, backoff outbox.Backoff, now time.Ti
 	case outbox.Snoozed:
 		row.Status, row.Attempts, row.Error = StatusFailed, max(row.Attempts-1, 0), cut(s.Reason)
 		row.AvailableAt = now.Add(clamp(wholeSeconds(orDefault(s.Delay, 5*time.Minute)), time.Minute, time.Hour))
-		row.merge(map[string]json.RawMessage{
+		merge(row, map[string]json.RawMessage{
 			"snoozeCount": json.RawMessage(strconv.Itoa(row.event().SnoozeCount() + 1)), "lastSnoozedAt": timestamp(now),
 		})
 		return outbox.AnswerSnoozed
 	case outbox.Discarded:
 		row.Error = cut(s.Reason)
-		row.discard(now, "permanent_error")
+		discard(row, now, "permanent_error")
 		return outbox.AnswerDiscarded
 	case outbox.Retry:
 		row.Error = cut(s.Reason)
 		if row.Attempts >= clamp(orDefault(backoff.MaxAttempts, 8), 1, 20) {
-			row.discard(now, "max_attempts")
+			discard(row, now, "max_attempts")
 			return outbox.AnswerDiscarded
 		}
 		row.Status = StatusFailed
@@ -72,32 +73,30 @@ func (m *Memory) settle(s outbox.Settlement, backoff outbox.Backoff, now time.Ti
 
 // retryDelay doubles the base per attempt up to the cap, and takes a random part of it, half of it or more.
 func retryDelay(attempts int, backoff outbox.Backoff) time.Duration {
-	base := clamp(orDefault(backoff.Base, time.Minute), 5*time.Second, time.Hour)
-	limit := min(max(base, orDefault(backoff.Cap, time.Hour)), 24*time.Hour)
+	base := clamp(wholeSeconds(orDefault(backoff.Base, time.Minute)), 5*time.Second, time.Hour)
+	limit := min(max(base, wholeSeconds(orDefault(backoff.Cap, time.Hour))), 24*time.Hour)
 	delay := base
 	for range attempts - 1 {
 		delay = min(2*delay, limit) // bounded at every step: no overflow
 	}
-	return time.Duration(float64(delay) * (0.5 + rand.Float64()/2)) //nolint:gosec // jitter, no secret
+	return time.Duration(float64(delay) * (0.5 + rand.Float64()/2))
 }
 
-func (r *Row) discard(now time.Time, reason string) {
-	r.Status = StatusDiscarded
-	r.merge(map[string]json.RawMessage{
-		"discardReason": quote(reason), "discardedAt": timestamp(now), "finalAttempts": json.RawMessage(strconv.Itoa(r.Attempts)),
+func discard(row *Row, now time.Time, reason string) {
+	row.Status = StatusDiscarded
+	merge(row, map[string]json.RawMessage{
+		"discardReason": quote(reason), "discardedAt": timestamp(now), "finalAttempts": json.RawMessage(strconv.Itoa(row.Attempts)),
 	})
 }
 
 // merge adds keys to the metadata; metadata that is no object counts as empty.
-func (r *Row) merge(keys map[string]json.RawMessage) {
+func merge(row *Row, keys map[string]json.RawMessage) {
 	merged := map[string]json.RawMessage{}
-	if json.Unmarshal(r.Metadata, &merged) != nil || merged == nil {
+	if json.Unmarshal(row.Metadata, &merged) != nil || merged == nil {
 		merged = map[string]json.RawMessage{}
 	}
-	for key, value := range keys {
-		merged[key] = value
-	}
-	r.Metadata, _ = json.Marshal(merged) // every value was parsed or built here
+	maps.Copy(merged, keys)
+	row.Metadata, _ = json.Marshal(merged) // every value was parsed or built here
 }
 
 // detailKeys returns what of a detail goes into the metadata: nothing when it is not JSON, the value under "detail"
@@ -134,14 +133,17 @@ func cut(reason string) string {
 
 // wholeSeconds rounds up.
 func wholeSeconds(d time.Duration) time.Duration {
-	if rounded := d.Truncate(time.Second); rounded >= d {
-		return rounded
+	rounded := d.Truncate(time.Second)
+	if rounded < d {
+		rounded += time.Second
 	}
-	return d.Truncate(time.Second) + time.Second
+	return rounded
 }
 
 // timestamp writes a time as jsonb writes a timestamptz.
-func timestamp(at time.Time) json.RawMessage { return quote(at.Format("2006-01-02T15:04:05.999999-07:00")) }
+func timestamp(at time.Time) json.RawMessage {
+	return quote(at.Format("2006-01-02T15:04:05.999999-07:00"))
+}
 
 // quote makes a JSON string of text that needs no escapes.
 func quote(text string) json.RawMessage { return json.RawMessage(`"` + text + `"`) }

@@ -1,0 +1,166 @@
+package outboxtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+// A suite is worth what it catches. Each fault below is one way to get the contract wrong; the cases that it names
+// must fail on it, and no case may be without a fault that it catches.
+
+// fault is a mistake in a store. Nil functions are Memory's own.
+type fault struct {
+	name   string
+	breaks string // the cases that must fail, separated by spaces
+	claim  func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error)
+	settle func(ctx context.Context, m *Memory, batch []outbox.Settlement, b outbox.Backoff) ([]outbox.Answer, error)
+	stats  string
+	// ignoresDormant makes a declaration have no effect.
+	ignoresDormant bool
+}
+
+// broken is a Memory with a fault. Its calls run one at a time.
+type broken struct {
+	*Memory
+	fault fault
+	mu    sync.Mutex
+}
+
+func (b *broken) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault.claim == nil {
+		return b.Memory.Claim(ctx, req)
+	}
+	return b.fault.claim(ctx, b.Memory, req)
+}
+
+func (b *broken) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault.settle == nil {
+		return b.Memory.Settle(ctx, batch, backoff)
+	}
+	return b.fault.settle(ctx, b.Memory, batch, backoff)
+}
+
+func (b *broken) QueueStats(ctx context.Context) (json.RawMessage, error) {
+	if b.fault.stats == "" {
+		return b.Memory.QueueStats(ctx)
+	}
+	return json.RawMessage(b.fault.stats), nil
+}
+
+func (f fault) harness() Harness {
+	m := &Memory{}
+	h := Harness{
+		Store:          &broken{Memory: m, fault: f},
+		Insert:         func(row Row) string { return m.Insert(row)[0] },
+		Row:            m.Row,
+		Update:         func(row Row) { m.Update(row.ID, func(r *Row) { *r = row }) },
+		DeclareDormant: func(eventType string) { m.DeclareDormant(eventType) },
+		Now:            time.Now,
+	}
+	if f.ignoresDormant {
+		h.DeclareDormant = func(string) {}
+	}
+	return h
+}
+
+// trial is a testing.TB that keeps a case's failure to itself.
+type trial struct {
+	testing.TB // for its context
+
+	mu       sync.Mutex
+	messages []string
+}
+
+func (t *trial) Helper()                           {}
+func (t *trial) Cleanup(func())                    {}
+func (t *trial) Errorf(format string, args ...any) { t.fail(fmt.Sprintf(format, args...)) }
+func (t *trial) Fatalf(format string, args ...any) {
+	t.fail(fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+
+func (t *trial) fail(message string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.messages = append(t.messages, message)
+}
+
+// try runs a case and returns how it failed.
+func try(t *testing.T, c testCase, h Harness) []string {
+	t.Helper()
+	tr := &trial{TB: t}
+	var group sync.WaitGroup
+	group.Go(func() { runCase(tr, c, h) })
+	group.Wait()
+	return tr.messages
+}
+
+func TestTheSuiteAcceptsAStoreWithoutFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range testCases() {
+		if messages := try(t, c, fault{}.harness()); len(messages) > 0 {
+			t.Errorf("%s: %s", c.name, messages)
+		}
+	}
+}
+
+func TestTheSuiteCatchesFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range faults() {
+		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			for _, c := range testCases() {
+				if !slices.Contains(strings.Fields(f.breaks), c.name) {
+					continue
+				}
+				messages := try(t, c, f.harness())
+				if len(messages) == 0 {
+					t.Errorf("%s passed, want it to fail on a store that %s", c.name, f.name)
+					continue
+				}
+				t.Logf("%s: %s", c.name, messages[0])
+			}
+		})
+	}
+}
+
+func TestEveryCaseCatchesAFault(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, c := range testCases() {
+		if known[c.name] {
+			t.Errorf("two cases are named %s", c.name)
+		}
+		known[c.name] = true
+		if c.explanation == "" {
+			t.Errorf("%s has no explanation", c.name)
+		}
+	}
+	caught := map[string]bool{}
+	for _, f := range faults() {
+		for name := range strings.FieldsSeq(f.breaks) {
+			caught[name] = true
+			if !known[name] {
+				t.Errorf("the store that %s is to break %s, which is no case", f.name, name)
+			}
+		}
+	}
+	for name := range known {
+		if !caught[name] {
+			t.Errorf("no fault breaks %s: it may be a case that cannot fail", name)
+		}
+	}
+}
