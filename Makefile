@@ -1,0 +1,70 @@
+# outbox-dispatch. `make help` lists the targets. Needs Go and make; `make test` also a C compiler.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+MODULES := . internal/stack bench
+PUBLIC  := outbox outbox/postgres outbox/outboxtest outbox/postgres/postgrestest handlers sql
+LINTER  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LOCAL   := $(CURDIR)/.local/bin
+STACK   := $(LOCAL)/stack
+LINT    := $(LOCAL)/golangci-lint
+export GOWORK := off
+
+TIMEOUT ?= 30
+EVENT   ?=
+BENCH   ?=
+TESTS   ?= ./...
+
+.PHONY: help run test check bench build migrate dispatch fmt lint api api-check consumer stack clean compiler
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: stack ## the whole rail on local parts: 300 events through the real functions
+	@$(STACK) run
+
+test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL
+	@$(STACK) with-postgres -- bash -c 'set -e; for m in $(MODULES); do echo "== module $$m"; (cd $$m && go test -race -timeout 20m $(TESTS)); done'
+
+check: test lint api-check consumer ## tests, linter, API snapshots, consumer proof: what CI runs
+	@echo "check: all passed"
+
+bench: stack ## figures, on a private PostgreSQL whose commits wait for the disk (BENCH=-quick for a short run)
+	@cd bench && $(STACK) with-postgres -durable -- go run . $(BENCH)
+
+build: stack ## both functions for Lambda, arm64, zipped, in dist/
+	@$(STACK) build
+
+migrate: stack ## the migrate function against DATABASE_URL (EVENT=file, TIMEOUT=seconds)
+	@$(STACK) invoke -function migrate -timeout $(TIMEOUT) -event "$(EVENT)"
+
+dispatch: stack ## one pass of the dispatch function against DATABASE_URL (EVENT, TIMEOUT, OUTBOX_ROUTES_FILE)
+	@$(STACK) invoke -function dispatch -timeout $(TIMEOUT) -event "$(EVENT)"
+
+fmt: $(LINT) ## format every module
+	@for m in $(MODULES); do (cd $$m && $(LINT) fmt); done
+
+lint: $(LINT) ## linter, import rules and formatting of every module
+	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yaml && $(LINT) fmt --config $(CURDIR)/.golangci.yaml --diff); done
+
+api: ## refresh the API snapshots in internal/api
+	@mkdir -p internal/api; for p in $(PUBLIC); do go doc -all ./$$p > internal/api/$${p//\//-}.txt || exit 1; done
+
+api-check: ## the exported API is what internal/api says
+	@for p in $(PUBLIC); do diff -u internal/api/$${p//\//-}.txt <(go doc -all ./$$p) \
+	  || { echo "the API of $$p changed: look at the difference, then run make api"; exit 1; }; done; echo "api: as recorded"
+
+consumer: stack ## a stranger's module, outside the tree, can use every public package
+	@$(STACK) with-postgres -- bash internal/stack/consumer/prove.sh $(CURDIR)
+
+clean: ## remove what was built
+	rm -rf .local dist
+
+stack: # always asks the Go tool, which knows whether anything changed; renamed so that several makes may run at once
+	@mkdir -p $(LOCAL); cd internal/stack && go build -o $(STACK).$$$$ ./cmd/stack && mv -f $(STACK).$$$$ $(STACK)
+
+compiler:
+	@command -v $${CC:-cc} >/dev/null || command -v gcc >/dev/null || { echo "make test needs a C compiler for the race detector, and there is none: install gcc or clang"; exit 1; }
+
+$(LINT):
+	@mkdir -p $(LOCAL); GOBIN=$(LOCAL) go install $(LINTER)

@@ -1,0 +1,56 @@
+// Command stack runs the project on local parts: see `stack help`. The Makefile calls it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/postgres"
+)
+
+const usage = `usage, in the repository's root:
+  stack with-postgres [-durable] -- COMMAND...   run COMMAND with OUTBOX_TEST_DATABASE_URL set to a private PostgreSQL
+  stack invoke -function NAME [-event FILE] [-timeout SECONDS]
+                                                 run a function under the emulator; standard output is its reply
+  stack build                                    both functions, arm64, zipped, into dist/
+  stack run                                      the whole rail, 300 events
+`
+
+func main() {
+	postgres.Helper()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		os.Exit(max(exit.ExitCode(), 1))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stack:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		args = []string{"help"}
+	}
+	switch args[0] {
+	case "with-postgres":
+		return withPostgres(ctx, args[1:])
+	case "invoke":
+		return invoke(ctx, args[1:])
+	case "build":
+		return build(ctx)
+	case "run":
+		return runRail(ctx)
+	case "help", "-h", "--help":
+		_, err := os.Stdout.WriteString(usage)
+		return err
+	}
+	return fmt.Errorf("unknown command %q\n%s", args[0], usage)
+}

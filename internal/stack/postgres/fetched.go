@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	embedded "github.com/fergusstrange/embedded-postgres"
+	"github.com/jackc/pgx/v5"
+)
+
+// Environment variables of a server that is fetched.
+const (
+	// FetchVariable, when set, fetches a server even if the machine has one.
+	FetchVariable = "OUTBOX_POSTGRES_FETCH"
+	// RepositoryVariable is the address of a Maven repository to fetch from, instead of Maven Central.
+	RepositoryVariable = "OUTBOX_POSTGRES_REPOSITORY"
+
+	helperVariable = "OUTBOX_POSTGRES_HELPER"
+	fetchedVersion = embedded.V17
+)
+
+// startFetched runs this program again, as a helper that fetches a server and keeps it: the library that does so
+// can't change the user, and the helper can be one that is not root.
+func (s *Server) startFetched(_ context.Context, port int, config Config, who *user) error {
+	helper, err := s.copyOfSelf(who)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(helper)
+	cmd.Env = append(os.Environ(), helperVariable+"="+s.folder, "OUTBOX_POSTGRES_PORT="+strconv.Itoa(port),
+		"OUTBOX_POSTGRES_DURABLE="+strconv.FormatBool(config.Durable))
+	return s.launch(cmd, config, who)
+}
+
+// copyOfSelf puts this program where the unprivileged user can reach it.
+func (s *Server) copyOfSelf(who *user) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	in, err := os.Open(self)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	path := filepath.Join(s.folder, "helper")
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return "", errors.Join(err, out.Close())
+	}
+	return path, errors.Join(out.Close(), who.own(path))
+}
+
+// Helper must be the first call of every program that starts servers. In the helper's process it does the helper's
+// work and ends the program; in any other it returns at once.
+func Helper() {
+	folder := os.Getenv(helperVariable)
+	if folder == "" {
+		return
+	}
+	if err := keep(folder); err != nil {
+		fmt.Fprintln(os.Stderr, "fetch postgresql:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// keep fetches a server, runs it, and stops it when told to.
+func keep(folder string) error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	port, err := strconv.ParseUint(os.Getenv("OUTBOX_POSTGRES_PORT"), 10, 16)
+	if err != nil {
+		return err
+	}
+	cache, err := cacheFolder(folder)
+	if err != nil {
+		return err
+	}
+	config := embedded.DefaultConfig().Version(fetchedVersion).Port(uint32(port)).
+		Username("postgres").Password("postgres").Database("postgres").
+		CachePath(cache).RuntimePath(filepath.Join(folder, "runtime")).DataPath(filepath.Join(folder, "data")).
+		StartParameters(settings(os.Getenv("OUTBOX_POSTGRES_DURABLE") == "true")).
+		StartTimeout(startLimit).Logger(os.Stderr)
+	if address := os.Getenv(RepositoryVariable); address != "" {
+		config = config.BinaryRepositoryURL(address)
+	}
+	server := embedded.NewDatabase(config)
+	if err := server.Start(); err != nil {
+		return err
+	}
+	if err := trustEverybody(filepath.Join(folder, "data"), uint32(port)); err != nil {
+		return errors.Join(err, server.Stop())
+	}
+	<-stop
+	return server.Stop()
+}
+
+// trustEverybody makes the fetched server like a found one: it listens on the loopback only and asks for no password.
+func trustEverybody(data string, port uint32) error {
+	hba := "local all all trust\nhost all all 127.0.0.1/32 trust\n"
+	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, fmt.Sprintf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable", port))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "select pg_reload_conf()")
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// cacheFolder is where fetched servers are kept from one start to the next, if this user has a home to keep them in.
+func cacheFolder(folder string) (string, error) {
+	if cache, err := os.UserCacheDir(); err == nil {
+		path := filepath.Join(cache, "outbox-dispatch", "postgresql")
+		if os.MkdirAll(path, 0o755) == nil {
+			return path, nil
+		}
+	}
+	// Root's helper has none: a folder of its own beside the temporary ones.
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("outbox-dispatch-postgresql-%d", os.Getuid()))
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return filepath.Join(folder, "cache"), nil
+	}
+	return path, nil
+}
+
+func ready(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return false
+	}
+	return conn.Close(ctx) == nil
+}
