@@ -275,7 +275,7 @@ func claimFaults() []fault {
 			req.MaxAttempts = 0
 		})},
 		{
-			name: "hands rows out twice", breaks: "concurrency/claimers concurrency/one_batch",
+			name: "hands rows out twice", breaks: "concurrency/claimers concurrency/one_queue",
 			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
 				if again := handedOut[m]; len(again) > 0 {
 					delete(handedOut, m)
