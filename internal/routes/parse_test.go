@@ -1,0 +1,173 @@
+package routes_test
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openlup/outbox-dispatch/handlers"
+	"github.com/openlup/outbox-dispatch/internal/routes"
+)
+
+func secretOf(letter string) string {
+	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, 32)))
+}
+
+// environment is what tests find; every value holds hunter2 where its form lets it, and no fault may show that.
+func environment(name string) (string, bool) {
+	value, found := map[string]string{
+		"CRM_URL":    "https://crm.example.com/hook?token=hunter2",
+		"CRM_SECRET": secretOf("s"),
+		"OLD_SECRET": secretOf("o"),
+		"HOST":       "crm.example.com",
+		"EMPTY":      "",
+		"BAD_URL":    "ftp://hunter2:hunter2@/hunter2#hunter2",
+		"BAD_SECRET": "whsec_hunter2",
+		"BAD":        "hunter2",
+		"YAML":       "hunter2\", allow_http: true, x: \"\n  - hunter2",
+		"NESTED":     "${CRM_URL}",
+		"TRUE":       "true",
+		"TIMEOUT":    "3s",
+		"NETWORK":    "10.1.0.0/16",
+		"LOOSE":      "10.1.2.3/16",
+		"TYPE":       "order.archived",
+		"BLANK":      "  ",
+		"NAME":       "crm",
+	}[name]
+	return value, found
+}
+
+func TestParseReadsTheWholeGrammar(t *testing.T) {
+	t.Parallel()
+	got, err := routes.Parse([]byte(`
+# comment
+version: 1
+known: [order.archived, "${TYPE}.v2", "1"]
+destinations:
+  crm:
+    http:
+      url: ${CRM_URL}
+      secrets: ["${CRM_SECRET}", "${OLD_SECRET}"]
+      timeout: 1m30s
+      allow_http: false
+      allow_private: [10.0.0.0/8, "fd00::/8", "${NETWORK}"]
+  billing-2.eu:
+    http: {url: "http://${HOST}:80/$5/$${x}", allow_http: "${TRUE}"}
+routes:
+  order.placed: {to: crm}
+  "order paid": {to: "${NAME}"}
+  invoice.sent:
+    to: billing-2.eu
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := routes.File{
+		Known: []string{"order.archived", "order.archived.v2", "1"},
+		Destinations: map[string]routes.Destination{
+			"crm": {Timeout: 90 * time.Second, HTTP: &handlers.HTTPConfig{
+				URL:     "https://crm.example.com/hook?token=hunter2",
+				Secrets: []string{secretOf("s"), secretOf("o")},
+				AllowPrivate: []netip.Prefix{
+					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.1.0.0/16"),
+				},
+			}},
+			"billing-2.eu": {Timeout: 10 * time.Second, HTTP: &handlers.HTTPConfig{
+				URL: "http://crm.example.com:80/$5/${x}", AllowHTTP: true,
+			}},
+		},
+		Routes: map[string]string{"order.placed": "crm", "order paid": "crm", "invoice.sent": "billing-2.eu"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseReportsEveryFaultWithItsLine(t *testing.T) {
+	t.Parallel()
+	_, err := routes.Parse([]byte(`version: 2
+knwon: [a]
+known: [x, "", x]
+destinations:
+  crm:
+    http:
+      url: ${BAD_URL}
+      secrets: ["${BAD_SECRET}", "${MISSING}", plain]
+      timeout: 1h
+      alow_http: true
+      allow_private: [10.0.0.1/8, nonsense]
+  old:
+    https: {url: https://a.test}
+  crm: {}
+routes:
+  x: {to: crm}
+  y: {to: crn}
+  z: {}
+`), "routes.yaml", environment)
+	want := `routes.yaml:1: version: takes 1
+routes.yaml:2: unknown key "knwon", did you mean known?, takes version, known, destinations, routes
+routes.yaml:3: known[1]: is blank, takes an event type
+routes.yaml:3: known[2]: names "x" a second time
+routes.yaml:7: destinations.crm.http.url: has another scheme or none, takes https; has no host; has user information, takes none; has a fragment, takes none
+routes.yaml:8: destinations.crm.http.secrets[1]: environment variable MISSING is not set
+routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after whsec_, takes whsec_ and base64 of 24 to 64 bytes
+routes.yaml:8: destinations.crm.http.secrets[2]: does not start with whsec_, takes whsec_ and base64 of 24 to 64 bytes
+routes.yaml:9: destinations.crm.http.timeout: "1h" is out of range, takes 100ms to 900s
+routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_private
+routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
+routes.yaml:11: destinations.crm.http.allow_private[1]: "nonsense" is no network, takes one like 10.0.0.0/8 or fd00::/8
+routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http
+routes.yaml:14: destinations: has the key "crm" twice, first on line 5
+routes.yaml:16: routes.x: is routed here and known as another worker's, takes one of both
+routes.yaml:17: routes.y.to: no destination "crn", did you mean crm?
+routes.yaml:18: routes.z: to is missing, takes the name of a destination`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestParseReplacesVariablesInValuesOnly(t *testing.T) {
+	t.Parallel()
+	got, err := routes.Parse([]byte(`
+version: 1
+known: ["${YAML}", "${NESTED}"]
+destinations: {crm: {http: {url: "https://a.test"}}}
+routes: {"${TYPE}": {to: crm}}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml, _ := environment("YAML")
+	if want := []string{yaml, "${CRM_URL}"}; !reflect.DeepEqual(got.Known, want) {
+		t.Errorf("known %q, want %q: a value is neither YAML nor expanded again", got.Known, want)
+	}
+	if _, literal := got.Routes["${TYPE}"]; !literal {
+		t.Errorf("routes %v, want the key as it is", got.Routes)
+	}
+}
+
+func TestParseRefusesAnAliasBomb(t *testing.T) {
+	t.Parallel()
+	var bomb strings.Builder
+	bomb.WriteString("version: 1\nknown:\n  - &a0 [x]\n")
+	for i := range 40 {
+		n := string(rune('0' + i%10))
+		bomb.WriteString("  - &a" + string(rune('a'+i%26)) + n + " [" + strings.Repeat("*a0, ", 20) + "*a0]\n")
+	}
+	bomb.WriteString("destinations: {c: {http: {url: 'https://a.test'}}}\nroutes: {t: {to: c}}\n")
+	_, err := routes.Parse([]byte(bomb.String()), "routes.yaml", environment)
+	if err == nil || !strings.Contains(err.Error(), "routes.yaml:3: anchors") || !strings.Contains(err.Error(), "routes.yaml:4: aliases") {
+		t.Errorf("error %.300v, want anchors and aliases refused by line", err)
+	}
+}
+
+func TestParseBoundsTheFile(t *testing.T) {
+	t.Parallel()
+	_, err := routes.Parse([]byte("# "+strings.Repeat("x", 1<<20)), "routes.yaml", environment)
+	if err == nil || err.Error() != "routes.yaml:1: holds 1048578 bytes, takes at most 1048576" {
+		t.Errorf("error %v", err)
+	}
+}

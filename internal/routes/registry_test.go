@@ -1,0 +1,124 @@
+package routes_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openlup/outbox-dispatch/handlers"
+	"github.com/openlup/outbox-dispatch/internal/routes"
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+func TestRegistryBuildsOneHandlerPerDestination(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+destinations:
+  crm: {http: {url: "${CRM_URL}", timeout: 3s}}
+  erp: {http: {url: "https://erp.test"}}
+routes:
+  order.placed: {to: crm}
+  order.paid: {to: crm}
+  invoice.sent: {to: erp}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := routes.Registry(file, routes.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(registry) != 3 {
+		t.Errorf("%d routes, want 3", len(registry))
+	}
+	placed, paid, invoice := registry["order.placed"], registry["order.paid"], registry["invoice.sent"]
+	if placed.Handler != paid.Handler || placed.Handler == invoice.Handler {
+		t.Error("handlers are not one per destination")
+	}
+	if placed.Destination != "crm" || placed.Timeout != 3*time.Second {
+		t.Errorf("order.placed goes to %s in %v, want crm in 3s", placed.Destination, placed.Timeout)
+	}
+	if invoice.Destination != "erp" || invoice.Timeout != 10*time.Second {
+		t.Errorf("invoice.sent goes to %s in %v, want erp in 10s", invoice.Destination, invoice.Timeout)
+	}
+}
+
+func TestRegistryReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	_, err := routes.Registry(routes.File{
+		Destinations: map[string]routes.Destination{
+			"none": {},
+			"bad":  {HTTP: &handlers.HTTPConfig{URL: "https://hunter2@a.test"}},
+		},
+		Routes: map[string]string{"a": "bad", "b": "elsewhere"},
+	}, routes.Options{})
+	want := `destination bad: url: has user information, takes none
+destination none: has no kind, takes http
+route "b": no destination "elsewhere"`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func ExampleParse() {
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Println("received", string(body))
+	}))
+	defer receiver.Close()
+	lookup := func(name string) (string, bool) { return receiver.URL, name == "CRM_URL" }
+
+	file, err := routes.Parse([]byte(`
+version: 1
+destinations:
+  crm: {http: {url: "${CRM_URL}", allow_http: true, allow_private: [127.0.0.0/8]}}
+routes:
+  order.placed: {to: crm}
+`), "routes.yaml", lookup)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	registry, err := routes.Registry(file, routes.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	route := registry["order.placed"]
+	_, err = route.Handler.Handle(context.Background(), outbox.Event{ID: "1", Payload: []byte(`{"total": 12.50}`)})
+	fmt.Println(route.Destination, route.Timeout, err)
+
+	_, err = routes.Parse([]byte("version: 1\nroute: {}\n"), "routes.yaml", lookup)
+	fmt.Println(err)
+	// Output:
+	// received {"total": 12.50}
+	// crm 10s <nil>
+	// routes.yaml:1: destinations are missing, takes at least one
+	// routes.yaml:1: routes are missing, takes at least one
+	// routes.yaml:2: unknown key "route", did you mean routes?, takes version, known, destinations, routes
+}
+
+// FuzzParse looks for panics, and for values of the environment in faults.
+func FuzzParse(f *testing.F) {
+	for _, test := range fileCases() {
+		f.Add(test.file)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		file, err := routes.Parse([]byte(content), "f", environment)
+		if err != nil {
+			if strings.Contains(err.Error(), "hunter2") && !strings.Contains(content, "hunter2") {
+				t.Errorf("a fault shows a value of the environment: %v", err)
+			}
+			return
+		}
+		if _, err := routes.Registry(file, routes.Options{}); err != nil {
+			t.Errorf("a file that was accepted gives no registry: %v", err)
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package routes_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/openlup/outbox-dispatch/internal/routes"
+)
+
+// fileCase is a file, the fault that the parser must report (none: accepted), and whether the schema sees it too:
+// it cannot know ranges, duplicates, the environment, or that one part of the file refers to another.
+type fileCase struct {
+	name, file, fault string
+	schemaBlind       bool
+}
+
+// with returns a good file whose destination crm holds these lines besides its URL.
+func with(fields string) string {
+	return "version: 1\ndestinations:\n  crm:\n    http: {url: \"https://a.test\", " + fields + "}\nroutes: {order.placed: {to: crm}}\n"
+}
+
+func withURL(url string) string {
+	return "version: 1\ndestinations: {crm: {http: {url: " + url + "}}}\nroutes: {order.placed: {to: crm}}\n"
+}
+
+func fileCases() []fileCase {
+	const destinations = "destinations: {crm: {http: {url: 'https://a.test'}}}\n"
+	const good = "version: 1\n" + destinations + "routes: {order.placed: {to: crm}}\n"
+	return []fileCase{
+		{name: "smallest", file: good},
+		{name: "known", file: good + "known: [order.archived]\n"},
+		{name: "known none", file: good + "known: []\n"},
+		{name: "document marks", file: "---\n" + good + "...\n"},
+		{name: "byte order mark", file: "\ufeff" + good},
+		{name: "tagged text", file: good + "known: [!!str 123]\n"},
+
+		{name: "empty", file: "", fault: "1: is empty"},
+		{name: "comment only", file: "# nothing\n", fault: "1: is empty"},
+		{name: "null", file: "~\n", fault: "1: is nothing, takes a mapping"},
+		{name: "text", file: "routes\n", fault: "1: is text, takes a mapping"},
+		{name: "list", file: "[]\n", fault: "1: is a list, takes a mapping"},
+		{name: "no YAML", file: "version: 1\n\troutes: {\n", fault: "2: is no YAML"},
+		{name: "no UTF-8", file: "version: \xff\n", fault: "is no YAML"},
+		{name: "unclosed", file: "version: 1\nroutes: {a: {to: b}\n", fault: "is no YAML"},
+		{name: "second document", file: good + "---\nversion: 1\n", fault: "4: a second document", schemaBlind: true},
+		{name: "anchor", file: good + "known: &k [a]\n", fault: "4: anchors", schemaBlind: true},
+		{name: "alias to nothing", file: "known: *hunter2\n", fault: "is no YAML: aliases"},
+		{name: "merge", file: good + "<<: {a: b}\n", fault: "4: has a key that is no text"},
+
+		{name: "no version", file: destinations + "routes: {a: {to: crm}}\n", fault: "1: version is missing, takes 1"},
+		{name: "version text", file: strings.Replace(good, "1", "\"1\"", 1), fault: "1: version: takes 1"},
+		{name: "version 2", file: strings.Replace(good, "1", "2", 1), fault: "1: version: takes 1"},
+		{name: "version variable", file: strings.Replace(good, "1", "${NAME}", 1), fault: "1: version: takes 1"},
+		{name: "unknown key", file: good + "route: {}\n", fault: `4: unknown key "route", did you mean routes?`},
+		{name: "key without a hint", file: good + "webhooks: {}\n", fault: `4: unknown key "webhooks", takes version`},
+		{name: "duplicate key", file: good + "version: 1\n", fault: `4: has the key "version" twice, first on line 1`, schemaBlind: true},
+		{name: "number as a key", file: good + "1: x\n", fault: "4: has a key that is no text"},
+
+		{name: "known text", file: good + "known: a\n", fault: "4: known: is text, takes a list"},
+		{name: "known null", file: good + "known:\n", fault: "4: known: is nothing, takes a list"},
+		{name: "known number", file: good + "known: [1]\n", fault: "4: known[0]: is a number, takes text: put it in quotes"},
+		{name: "known boolean", file: good + "known: [true]\n", fault: "4: known[0]: is true or false, takes text: put it in quotes"},
+		{name: "known null item", file: good + "known: [~]\n", fault: "4: known[0]: is nothing, takes text"},
+		{name: "known tagged", file: good + "known: [!x a]\n", fault: "4: known[0]: is tagged !x, takes text", schemaBlind: true},
+		{name: "known list", file: good + "known: [[a]]\n", fault: "4: known[0]: is a list, takes text"},
+		{name: "known blank", file: good + "known: ['  ']\n", fault: "4: known[0]: is blank"},
+		{name: "known tab", file: good + "known: [\"\\t\"]\n"},
+		{name: "known twice", file: good + "known: [a, b, a]\n", fault: `4: known[2]: names "a" a second time`},
+		{name: "known twice by variable", file: good + "known: ['${TYPE}', order.archived]\n", fault: "4: known[1]: names", schemaBlind: true},
+		{name: "known and routed", file: good + "known: [order.placed]\n", fault: `3: routes["order.placed"]: is routed here and known`, schemaBlind: true},
+		{
+			name: "known and routed by variable", file: "version: 1\n" + destinations + "routes: {order.archived: {to: crm}}\nknown: ['${TYPE}']\n",
+			fault: `3: routes["order.archived"]: is routed here and known`, schemaBlind: true,
+		},
+
+		{name: "no destinations", file: "version: 1\nroutes: {a: {to: b}}\n", fault: "1: destinations are missing"},
+		{name: "destinations empty", file: "version: 1\ndestinations: {}\nroutes: {a: {to: b}}\n", fault: "2: destinations: is empty"},
+		{name: "destinations list", file: "version: 1\ndestinations: []\nroutes: {a: {to: b}}\n", fault: "2: destinations: is a list"},
+		{
+			name: "destination unused", file: strings.Replace(good, "{crm:", "{old: {http: {url: 'https://b.test'}}, crm:", 1),
+			fault: "2: destinations.old: no route leads here", schemaBlind: true,
+		},
+		{name: "destination name", file: strings.ReplaceAll(good, "crm", "'-crm'"), fault: "2: destinations.-crm: is no name"},
+		{name: "destination name long", file: strings.ReplaceAll(good, "crm", strings.Repeat("n", 65)), fault: "is no name"},
+		{name: "destination name longest", file: strings.ReplaceAll(good, "crm", strings.Repeat("n", 64))},
+		{name: "no kind", file: strings.Replace(good, "http: {url: 'https://a.test'}", "", 1), fault: "2: destinations.crm: has no kind, takes one of http"},
+		{name: "null destination", file: strings.Replace(good, "{http: {url: 'https://a.test'}}", "~", 1), fault: "2: destinations.crm: is nothing, takes a mapping"},
+		{name: "unknown kind", file: strings.Replace(good, "http:", "kafka:", 1), fault: `2: destinations.crm: unknown key "kafka", takes http`},
+		{name: "two kinds", file: strings.Replace(good, "http:", "sns: {}, http:", 1), fault: `2: destinations.crm: unknown key "sns", takes http`},
+
+		{name: "url missing", file: strings.Replace(good, "{url: 'https://a.test'}", "{}", 1), fault: "2: destinations.crm.http.url: missing"},
+		{name: "url null", file: withURL("~"), fault: "2: destinations.crm.http.url: is nothing, takes text"},
+		{name: "url empty", file: withURL("''"), fault: "url: missing"},
+		{name: "url http", file: withURL("'http://a.test'"), fault: "url: has scheme http, takes https", schemaBlind: true},
+		{name: "url other scheme", file: withURL("'ftp://a.test'"), fault: "url: has another scheme"},
+		{name: "url upper case", file: withURL("'HTTPS://a.test'")},
+		{name: "url relative", file: withURL("/hook"), fault: "url: has another scheme or none"},
+		{name: "url space", file: withURL("'https://a.test /'"), fault: "url: cannot be parsed"},
+		{name: "url fragment", file: withURL("'https://a.test/#f'"), fault: "url: has a fragment"},
+		{name: "url user", file: withURL("'https://u:p@a.test/'"), fault: "url: has user information", schemaBlind: true},
+		{name: "url variable", file: withURL("'${CRM_URL}'")},
+		{name: "url variable inside", file: withURL("'https://${HOST}/x'")},
+		{name: "url unset", file: withURL("'${MISSING}'"), fault: "2: destinations.crm.http.url: environment variable MISSING is not set", schemaBlind: true},
+		{name: "url empty variable", file: withURL("'${EMPTY}'"), fault: "url: environment variable EMPTY is empty", schemaBlind: true},
+		{name: "url bad variable", file: withURL("'${BAD_URL}'"), fault: "url: has another scheme", schemaBlind: true},
+		{name: "url YAML in a variable", file: withURL("'${YAML}'"), fault: "url: cannot be parsed", schemaBlind: true},
+		{name: "variable unclosed", file: withURL("'https://${HOST'"), fault: "url: a ${ is never closed", schemaBlind: true},
+		{name: "variable name", file: withURL("'https://${HO-ST}'"), fault: "url: ${HO-ST} is no variable", schemaBlind: true},
+		{name: "variable without a name", file: withURL("'https://${}'"), fault: "url: ${} is no variable", schemaBlind: true},
+		{name: "variable escaped", file: withURL("'https://a.test/$${HOST}'")},
+		{name: "dollar", file: withURL("'https://a.test/$HOST$'")},
+		{name: "unknown field", file: with("headers: {}"), fault: `4: destinations.crm.http: unknown key "headers", takes url`},
+		{name: "duplicate field", file: with("url: 'https://a.test'"), fault: `4: destinations.crm.http: has the key "url" twice`, schemaBlind: true},
+
+		{name: "secrets", file: with("secrets: [" + secretOf("a") + ", '${CRM_SECRET}']")},
+		{name: "secrets none", file: with("secrets: []")},
+		{name: "secrets text", file: with("secrets: '${CRM_SECRET}'"), fault: "4: destinations.crm.http.secrets: is text, takes a list"},
+		{name: "secrets null", file: with("secrets: "), fault: "secrets: is nothing, takes a list"},
+		{name: "secret plain", file: with("secrets: [hunter2]"), fault: "4: destinations.crm.http.secrets[0]: does not start with whsec_"},
+		{name: "secret short", file: with("secrets: [whsec_aHVudGVyMmh1bnRlcjI=]"), fault: "secrets[0]: holds 14 bytes, takes 24 to 64"},
+		{name: "secret long", file: with("secrets: [whsec_" + strings.Repeat("hunter22", 11) + "]"), fault: "secrets[0]: holds 66 bytes"},
+		{name: "secret not base64", file: with("secrets: ['whsec_hunter2!hunter2!hunter2!hunter2!hunter2']"), fault: "secrets[0]: is not standard base64"},
+		{name: "secret variable bad", file: with("secrets: ['${BAD_SECRET}']"), fault: "secrets[0]: is not standard base64", schemaBlind: true},
+		{name: "secret variable unset", file: with("secrets: ['${CRM_SECRET}', '${MISSING}']"), fault: "secrets[1]: environment variable MISSING is not set", schemaBlind: true},
+
+		{name: "timeout", file: with("timeout: 500ms")},
+		{name: "timeout parts", file: with("timeout: 1m1.5s")},
+		{name: "timeout shortest", file: with("timeout: 100ms")},
+		{name: "timeout longest", file: with("timeout: 900s")},
+		{name: "timeout variable", file: with("timeout: '${TIMEOUT}'")},
+		{name: "timeout without unit", file: with("timeout: 10"), fault: "timeout: is a number, takes text"},
+		{name: "timeout text without unit", file: with("timeout: '10'"), fault: `timeout: "10" is no duration`},
+		{name: "timeout words", file: with("timeout: ten seconds"), fault: `timeout: "ten seconds" is no duration`},
+		{name: "timeout negative", file: with("timeout: '-1s'"), fault: `timeout: "-1s" is no duration`},
+		{name: "timeout empty", file: with("timeout: ''"), fault: `timeout: "" is no duration`},
+		{name: "timeout unit", file: with("timeout: 500000us"), fault: `timeout: "500000us" is no duration`},
+		{name: "timeout too short", file: with("timeout: 99ms"), fault: `timeout: "99ms" is out of range, takes 100ms to 900s`, schemaBlind: true},
+		{name: "timeout too long", file: with("timeout: 901s"), fault: `timeout: "901s" is out of range`, schemaBlind: true},
+		{name: "timeout overflow", file: with("timeout: 9999999999999h"), fault: "is no duration", schemaBlind: true},
+		{name: "timeout bad variable", file: with("timeout: '${BAD}'"), fault: "timeout: the variable's value is no duration", schemaBlind: true},
+
+		{name: "allow_http", file: strings.Replace(with("allow_http: true"), "https:", "http:", 1)},
+		{name: "allow_http variable", file: strings.Replace(with("allow_http: '${TRUE}'"), "https:", "http:", 1)},
+		{name: "allow_http text", file: with("allow_http: 'true'"), fault: "allow_http: is text, takes true or false"},
+		{name: "allow_http yes", file: with("allow_http: yes"), fault: "allow_http: is text, takes true or false"},
+		{name: "allow_http number", file: with("allow_http: 1"), fault: "allow_http: is a number, takes true or false"},
+		{name: "allow_http bad variable", file: with("allow_http: '${BAD}'"), fault: "allow_http: takes true or false", schemaBlind: true},
+		{name: "allow_http unset variable", file: with("allow_http: '${MISSING}'"), fault: "allow_http: environment variable MISSING", schemaBlind: true},
+
+		{name: "allow_private", file: with("allow_private: [10.0.0.0/8, 'fd00::/8', 127.0.0.1/32, '${NETWORK}']")},
+		{name: "allow_private text", file: with("allow_private: 10.0.0.0/8"), fault: "allow_private: is text, takes a list"},
+		{name: "allow_private address", file: with("allow_private: [10.0.0.1]"), fault: `allow_private[0]: "10.0.0.1" is no network`},
+		{name: "allow_private name", file: with("allow_private: [localhost]"), fault: `allow_private[0]: "localhost" is no network`},
+		{name: "allow_private length", file: with("allow_private: [10.0.0.0/33]"), fault: "is no network", schemaBlind: true},
+		{name: "allow_private host bits", file: with("allow_private: [10.0.0.1/8]"), fault: "takes 10.0.0.0/8", schemaBlind: true},
+		{name: "allow_private mapped", file: with("allow_private: ['::ffff:10.0.0.0/104']"), fault: "IPv4 form", schemaBlind: true},
+		{name: "allow_private bad variable", file: with("allow_private: ['${BAD}']"), fault: "allow_private[0]: the variable's value is no network", schemaBlind: true},
+		{name: "allow_private loose variable", file: with("allow_private: ['${LOOSE}']"), fault: "allow_private[0]: the variable's value has bits", schemaBlind: true},
+
+		{name: "no routes", file: "version: 1\n" + destinations, fault: "1: routes are missing"},
+		{name: "routes empty", file: "version: 1\n" + destinations + "routes: {}\n", fault: "3: routes: is empty"},
+		{name: "routes list", file: "version: 1\n" + destinations + "routes: [a]\n", fault: "3: routes: is a list"},
+		{name: "route blank", file: "version: 1\n" + destinations + "routes: {' ': {to: crm}}\n", fault: `3: routes[" "]: is blank`},
+		{name: "route number", file: "version: 1\n" + destinations + "routes: {1.5: {to: crm}}\n", fault: "3: routes: has a key that is no text"},
+		{name: "route text", file: "version: 1\n" + destinations + "routes: {a: crm}\n", fault: "3: routes.a: is text, takes a mapping"},
+		{name: "route without to", file: "version: 1\n" + destinations + "routes: {a: {}}\n", fault: "3: routes.a: to is missing"},
+		{name: "route to number", file: "version: 1\n" + destinations + "routes: {a: {to: 1}}\n", fault: "3: routes.a.to: is a number, takes text"},
+		{name: "route to several", file: "version: 1\n" + destinations + "routes: {a: {to: [crm]}}\n", fault: "3: routes.a.to: is a list, takes text"},
+		{name: "route to nowhere", file: "version: 1\n" + destinations + "routes: {a: {to: crn}}\n", fault: `3: routes.a.to: no destination "crn", did you mean crm?`, schemaBlind: true},
+		{name: "route to variable", file: "version: 1\n" + destinations + "routes: {a: {to: '${NAME}'}}\n"},
+		{name: "route to bad variable", file: "version: 1\n" + destinations + "routes: {a: {to: '${BAD}'}}\n", fault: "3: routes.a.to: no destination the variable's value", schemaBlind: true},
+		{name: "route twice", file: "version: 1\n" + destinations + "routes:\n  a: {to: crm}\n  a: {to: crm}\n", fault: `5: routes: has the key "a" twice, first on line 4`, schemaBlind: true},
+		{name: "route field", file: "version: 1\n" + destinations + "routes: {a: {to: crm, too: b}}\n", fault: `3: routes.a: unknown key "too", did you mean to?`},
+	}
+}
+
+func compileSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	content, err := os.ReadFile("../../docs/routes.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(string(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("routes.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("routes.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// validate reads the file as an editor would: the first document, without the environment.
+func validate(schema *jsonschema.Schema, file string) error {
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(file), &root); err != nil {
+		return err
+	}
+	if root.Kind == 0 {
+		return schema.Validate(nil)
+	}
+	instance, err := plain(root.Content[0])
+	if err != nil {
+		return err
+	}
+	return schema.Validate(instance)
+}
+
+// plain is a node as JSON values; of two equal keys the last counts, as in most JSON readers.
+func plain(node *yaml.Node) (any, error) {
+	switch node.Kind {
+	case yaml.AliasNode:
+		return plain(node.Alias)
+	case yaml.MappingNode:
+		object := map[string]any{}
+		for i := 0; i < len(node.Content); i += 2 {
+			if node.Content[i].ShortTag() != "!!str" {
+				return nil, fmt.Errorf("line %d: a key is no text", node.Content[i].Line)
+			}
+			value, err := plain(node.Content[i+1])
+			if err != nil {
+				return nil, err
+			}
+			object[node.Content[i].Value] = value
+		}
+		return object, nil
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, child := range node.Content {
+			value, err := plain(child)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		return list, nil
+	default:
+		var value any
+		err := node.Decode(&value)
+		return value, err
+	}
+}
+
+func TestSchemaAndParserAgree(t *testing.T) {
+	t.Parallel()
+	schema := compileSchema(t)
+	for _, test := range fileCases() {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := routes.Parse([]byte(test.file), "f", environment)
+			switch {
+			case test.fault == "" && err != nil:
+				t.Errorf("parser: %v, want it accepted", err)
+			case test.fault != "" && (err == nil || !strings.Contains(err.Error(), test.fault)):
+				t.Errorf("parser: %v, want %q", err, test.fault)
+			case err != nil && strings.Contains(err.Error(), "\n"):
+				t.Errorf("parser: one mistake gave several faults:\n%v", err)
+			case err != nil && strings.Contains(err.Error(), "hunter2"):
+				t.Errorf("parser: %v shows a secret", err)
+			}
+			wantSchema := test.fault == "" || test.schemaBlind
+			if schemaErr := validate(schema, test.file); (schemaErr == nil) != wantSchema {
+				t.Errorf("schema: %v, want accepted %t", schemaErr, wantSchema)
+			}
+		})
+	}
+}
