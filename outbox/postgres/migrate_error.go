@@ -49,16 +49,13 @@ func (e *MigrationError) Unwrap() error { return e.Err }
 // MigrationLockError means that another runner held the lock until ctx ended.
 type MigrationLockError struct {
 	Waited time.Duration
-	Holder string // process id of the holder's server process, if it was seen
+	Holder string // id of the holder's server process
 	Err    error  // the cause of ctx
 }
 
 func (e *MigrationLockError) Error() string {
-	who := "another migration run"
-	if e.Holder != "" {
-		who += " (server process " + e.Holder + ")"
-	}
-	return fmt.Sprintf("%s held the migration lock for the %v that this one waited: %v", who, e.Waited.Round(time.Millisecond), e.Err)
+	return fmt.Sprintf("another migration run (server process %s) held the migration lock for the %v that this one waited: %v",
+		e.Holder, e.Waited.Round(time.Millisecond), e.Err)
 }
 
 // Unwrap returns Err.

@@ -40,31 +40,47 @@ func acquireMigrationLock(ctx context.Context, pool *pgxpool.Pool) (*migrationLo
 	start := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	holder := ""
-	for {
+	for holder := ""; ; timer.Reset(lockPoll) {
+		var err error
 		select {
 		case <-ctx.Done():
-			return nil, &MigrationLockError{Waited: time.Since(start), Holder: holder, Err: context.Cause(ctx)}
+			err = context.Cause(ctx)
 		case <-timer.C:
+			var lock *migrationLock
+			if lock, holder, err = tryMigrationLock(ctx, pool, holder); lock != nil {
+				return lock, nil
+			}
 		}
-		conn, err := pool.Acquire(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("connect for the migration lock: %w", withCause(ctx, err))
+		if err != nil && ctx.Err() != nil && holder != "" {
+			return nil, &MigrationLockError{Waited: time.Since(start), Holder: holder, Err: context.Cause(ctx)}
 		}
-		lock := &migrationLock{conn: conn}
-		results, err := conn.Conn().PgConn().Exec(ctx, lockSQL).ReadAll()
 		if err != nil {
-			lock.release(ctx)
 			return nil, fmt.Errorf("take the migration lock: %w", withCause(ctx, err))
 		}
-		row := results[len(results)-1].Rows[0]
-		if string(row[0]) == "t" {
-			return lock, nil
-		}
-		holder = string(row[1])
-		lock.release(ctx)
-		timer.Reset(lockPoll)
 	}
+}
+
+// tryMigrationLock returns the lock, or nil and who holds it, which is holder as before if nobody was seen.
+func tryMigrationLock(ctx context.Context, pool *pgxpool.Pool, holder string) (*migrationLock, string, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, holder, err
+	}
+	lock := &migrationLock{conn: conn}
+	results, err := conn.Conn().PgConn().Exec(ctx, lockSQL).ReadAll()
+	if err != nil {
+		lock.release(ctx)
+		return nil, holder, err
+	}
+	row := results[len(results)-1].Rows[0]
+	if string(row[0]) == "t" {
+		return lock, "", nil
+	}
+	lock.release(ctx)
+	if len(row[1]) > 0 {
+		holder = string(row[1])
+	}
+	return nil, holder, nil
 }
 
 // check fails if the connection is lost, and with it the lock.

@@ -88,6 +88,28 @@ func TestUpPutsUnqualifiedNamesIntoPublicWhateverTheSearchPath(t *testing.T) {
 	}
 }
 
+// What stays on a session would meet whoever gets it next from a transaction pooler.
+func TestUpLeavesNothingOnItsSessions(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, postgrestest.Empty(t), func(c *pgxpool.Config) { c.MaxConns = 2 })
+	const settings = "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name in ('lock_timeout', 'statement_timeout', 'search_path', 'idle_in_transaction_session_timeout', 'transaction_timeout')"
+	before := query[string](t, pool, settings)
+	up(t, &postgres.Migrator{Pool: pool, Files: files("0001_orders.sql", createOrders, "0002_index.sql", indexOrders)})
+	if got := pool.Stat().NewConnsCount(); got != 2 {
+		t.Errorf("connections made: %d, want 2 that are used again", got)
+	}
+	for _, conn := range pool.AcquireAllIdle(t.Context()) {
+		var after string
+		if err := conn.QueryRow(t.Context(), settings).Scan(&after); err != nil || after != before {
+			t.Errorf("settings after the run: %s, %v; want %s", after, err, before)
+		}
+		conn.Release()
+	}
+	if got := query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"); got != 0 {
+		t.Errorf("advisory locks after the run: %d, want none", got)
+	}
+}
+
 func TestUpResumesAtTheFileThatFailed(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, postgrestest.Empty(t), nil)

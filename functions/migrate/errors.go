@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres"
+)
+
+// The name of a returned error's type is the errorType of the reply, which callers and alarms branch on. Besides
+// these there are MigrationError, MigrationLockError, DriftError, DatabaseAheadError and PendingError.
+
+// ConfigError lists everything that is wrong with the environment.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return "bad configuration:\n" + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// RequestError refuses an event.
+type RequestError struct{ Got string }
+
+func (e *RequestError) Error() string { return "event: " + e.Got + ", " + takes }
+
+// DatabaseError means that the database could not be reached, or not be asked.
+type DatabaseError struct{ Err error }
+
+func (e *DatabaseError) Error() string { return "database: " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *DatabaseError) Unwrap() error { return e.Err }
+
+// named finds the error whose type tells the caller most.
+func named(ctx context.Context, err error) error {
+	if migration, ok := errors.AsType[*postgres.MigrationError](err); ok {
+		return migration
+	}
+	if lock, ok := errors.AsType[*postgres.MigrationLockError](err); ok {
+		return lock
+	}
+	if drift, ok := errors.AsType[*postgres.DriftError](err); ok {
+		return drift
+	}
+	if ahead, ok := errors.AsType[*postgres.DatabaseAheadError](err); ok {
+		return ahead
+	}
+	if pending, ok := errors.AsType[*postgres.PendingError](err); ok {
+		return pending
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return &DatabaseError{Err: err}
+}
