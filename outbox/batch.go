@@ -3,7 +3,6 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,6 +17,7 @@ type batch struct {
 	aside    []*row        // not started for want of time
 	running  int           // handlers
 	ended    bool          // every destination is out: nothing more is started
+	done     []string      // events confirmed processed or discarded
 
 	unsettled []entry
 	settling  bool
@@ -89,7 +89,8 @@ func (b *batch) run(ctx context.Context) error {
 	return b.finish(ctx)
 }
 
-// finish hands back what was not started, and what a failing store did not take at first.
+// finish hands back what was not started, and what a failing store did not take at first. Events confirmed done are
+// forgotten only now: a store that claims one twice in a batch must not make it run twice.
 func (b *batch) finish(ctx context.Context) error {
 	b.release(append(b.aside, b.queue...), 0)
 	b.aside, b.queue = nil, nil
@@ -97,6 +98,9 @@ func (b *batch) finish(ctx context.Context) error {
 		entries := b.unsettled
 		b.unsettled = nil
 		b.answered(ctx, b.settleNow(ctx, entries))
+	}
+	for _, id := range b.done {
+		delete(b.seen, id)
 	}
 	if b.failure != nil {
 		return &StoreError{Op: "settle", Err: b.failure}
@@ -163,30 +167,30 @@ func (b *batch) returned(ctx context.Context, h handled) {
 	if h.abandoned {
 		b.report.log(ctx, slog.LevelError, "handler_abandoned", slog.StringValue(r.event.ID))
 	}
-	if h.panic != "" {
+	if h.panicked != "" {
 		b.report.log(ctx, slog.LevelError, "handler_panic", slog.GroupValue(
-			slog.String("eventId", r.event.ID), slog.String("eventType", r.event.Type), slog.String("panic", h.panic)))
+			slog.String("eventId", r.event.ID), slog.String("eventType", r.event.Type), slog.String("panic", h.panicked)))
 	}
 	s, benign, opened := b.judge(ctx, h, route)
 	b.unsettled = append(b.unsettled, entry{row: r, settlement: b.addressed(r, s), benign: benign})
-	if s.Outcome != Processed {
-		b.endLane(r.lane)
-	}
-	if opened {
+	switch {
+	case opened:
 		b.flush(ctx) // the outcome is a call of its own before the break's release
-		b.breakCircuit(route.Destination, orDefault(s.Delay, b.config.Snooze))
+		b.breakCircuit(r.lane, route.Destination, orDefault(s.Delay, b.config.Snooze))
+	case s.Outcome != Processed:
+		b.endLane(r.lane)
 	}
 }
 
-// breakCircuit hands back the rows of a destination that is out; the rest of their lanes follows without delay.
-// When every destination is out, the pass is over and all rows wait.
-func (b *batch) breakCircuit(destination string, delay time.Duration) {
+// breakCircuit hands back the rows of a destination that is out; the rest of their lanes, and of the lane where it
+// showed, follows without delay. When every destination is out, the pass is over and all rows wait.
+func (b *batch) breakCircuit(failed *lane, destination string, delay time.Duration) {
 	b.ended = true
 	for _, route := range b.registry {
 		b.ended = b.ended && b.circuits.isOpen(route.Destination)
 	}
 	waiting := append(slices.Clone(b.aside), b.queue...)
-	lost := map[*lane]bool{}
+	lost := map[*lane]bool{failed: true}
 	var out, rest []*row
 	for _, r := range waiting {
 		route, routed := b.registry[r.event.Type]
@@ -237,91 +241,4 @@ func (b *batch) add(r *row, s Settlement) {
 func (b *batch) addressed(r *row, s Settlement) Settlement {
 	s.EventID, s.ClaimToken = r.event.ID, r.token
 	return s
-}
-
-// flush starts a settle call with all outcomes that wait, unless one is under way or the store failed.
-func (b *batch) flush(ctx context.Context) {
-	if b.settling || b.failure != nil || len(b.unsettled) == 0 {
-		return
-	}
-	b.settling = true
-	entries := b.unsettled
-	b.unsettled = nil
-	go func() { b.settled <- b.settleNow(ctx, entries) }()
-}
-
-func (b *batch) settleNow(ctx context.Context, entries []entry) settled {
-	settlements := make([]Settlement, len(entries))
-	for i, e := range entries {
-		settlements[i] = e.settlement
-	}
-	answers, err := b.settle(ctx, settlements)
-	if err == nil && len(answers) != len(entries) {
-		err = fmt.Errorf("store answered %d of %d settlements", len(answers), len(entries))
-	}
-	return settled{entries: entries, answers: answers, err: err}
-}
-
-// answered counts what the store made of a batch of outcomes. On a failure they are kept for one more try.
-func (b *batch) answered(ctx context.Context, s settled) {
-	b.settling = false
-	if s.err != nil {
-		b.failure = s.err
-		b.unsettled = append(s.entries, b.unsettled...)
-		return
-	}
-	for i, e := range s.entries {
-		b.tally(ctx, e, s.answers[i])
-	}
-}
-
-// tally counts by the store's answer, not by what was asked.
-func (b *batch) tally(ctx context.Context, e entry, answer Answer) {
-	eventType := e.row.event.Type
-	switch {
-	case e.settlement.Outcome == Released:
-		if answer == AnswerReleased {
-			b.counts.Released++
-		}
-	case e.settlement.Outcome == Processed && answer == AnswerProcessed:
-		b.counts.Processed++
-		b.count(eventType, func(c *TypeCounts) { c.Processed++ })
-		delete(b.seen, e.row.event.ID)
-	case e.settlement.Outcome == Processed || answer == Missed:
-		b.loseLease(ctx, e.row, slog.LevelWarn, "outbox_lease_lost")
-		b.endLane(e.row.lane)
-	case answer == AnswerFailed:
-		b.counts.Retried++
-		b.count(eventType, func(c *TypeCounts) { c.Retried++ })
-	case answer == AnswerDiscarded:
-		b.discarded(ctx, e)
-	default:
-		b.counts.Snoozed++
-		b.count(eventType, func(c *TypeCounts) { c.Snoozed++ })
-	}
-}
-
-func (b *batch) loseLease(ctx context.Context, r *row, level slog.Level, line string) {
-	b.counts.LeaseLost++
-	b.count(r.event.Type, func(c *TypeCounts) { c.LeaseLost++ })
-	b.report.log(ctx, level, line, slog.StringValue(r.event.ID))
-}
-
-func (b *batch) discarded(ctx context.Context, e entry) {
-	event := e.row.event
-	b.counts.Discarded++
-	b.count(event.Type, func(c *TypeCounts) { c.Discarded++ })
-	if len(b.counts.DiscardedEventIDs) < discardedIDCap {
-		b.counts.DiscardedEventIDs = append(b.counts.DiscardedEventIDs, event.ID)
-	}
-	delete(b.seen, event.ID)
-	level, attrs := slog.LevelError, []slog.Attr{
-		slog.String("eventId", event.ID), slog.String("eventType", event.Type),
-		slog.String("aggregateId", event.AggregateID), slog.Int("attempts", event.Attempts),
-		slog.String("reason", e.settlement.Reason),
-	}
-	if e.benign {
-		level, attrs = slog.LevelWarn, append(attrs, slog.Bool("benign", true))
-	}
-	b.report.log(ctx, level, "event_discarded", slog.GroupValue(attrs...))
 }

@@ -24,11 +24,17 @@ func cleanText(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// cleanDetail encodes a receipt as a JSON object that jsonb accepts. Nil for an empty receipt.
-func cleanDetail(receipt Receipt) (json.RawMessage, error) {
+// cleanDetail encodes a receipt as a JSON object that jsonb accepts. Nil for an empty receipt. A value that panics
+// while it is encoded is an error: the event was delivered.
+func cleanDetail(receipt Receipt) (detail json.RawMessage, err error) {
 	if len(receipt) == 0 {
 		return nil, nil
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			detail, err = nil, fmt.Errorf("receipt cannot be encoded: panic of %T", v)
+		}
+	}()
 	raw, err := json.Marshal(receipt)
 	if err != nil {
 		// The error's text may quote a value.

@@ -12,14 +12,19 @@ const abandonAfter = 250 * time.Millisecond
 
 var errHandlerTimeout = errors.New(ReasonHandlerTimeout)
 
-// handled is what became of one handler.
+// handled is what became of one handler. It is plain data: what a handler returned may panic when it is looked at.
 type handled struct {
 	row       *row
-	receipt   Receipt
-	err       error
+	detail    []byte // of the receipt
+	refused   error  // why the receipt is not stored
+	failed    bool
+	reason    string // the error's text, clean
+	discard   *discardError
+	snooze    *snoozeError
+	cut       bool   // the error is the context's end
 	timedOut  bool   // its own timeout passed
 	abandoned bool   // it did not return
-	panic     string // what it panicked with, safe to log
+	panicked  string // what it panicked with, safe to log
 }
 
 // start runs a row's handler in a goroutine of its own. What happens first, its return or its abandonment, counts.
@@ -31,42 +36,57 @@ func (b *batch) start(ctx context.Context, r *row, route Route) {
 		}
 	}
 	r.timer = time.AfterFunc(route.Timeout+abandonAfter, func() {
-		tell(handled{row: r, err: errHandlerTimeout, timedOut: true, abandoned: true})
+		tell(handled{row: r, failed: true, reason: ReasonHandlerTimeout, timedOut: true, abandoned: true})
 	})
 	go func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, route.Timeout, errHandlerTimeout)
 		defer cancel()
-		h := handled{row: r}
-		func() {
-			defer func() {
-				if v := recover(); v != nil {
-					h.err, h.panic = errors.New(ReasonHandlerPanic), panicked(v)
-				}
-			}()
-			h.receipt, h.err = route.Handler.Handle(ctx, r.event)
+		h := handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: "runtime.Goexit"}
+		defer func() {
+			h.timedOut = errors.Is(context.Cause(ctx), errHandlerTimeout)
+			tell(h)
 		}()
-		h.timedOut = errors.Is(context.Cause(ctx), errHandlerTimeout)
-		tell(h)
+		defer func() {
+			if v := recover(); v != nil {
+				h = handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: panicked(v)}
+			}
+		}()
+		receipt, err := route.Handler.Handle(ctx, r.event)
+		h = taken(r, receipt, err)
 	}()
+}
+
+// taken reads what a handler returned. A panic in the error's methods is the handler's own.
+func taken(r *row, receipt Receipt, err error) handled {
+	h := handled{row: r, failed: err != nil}
+	if err == nil {
+		h.detail, h.refused = cleanDetail(receipt)
+		return h
+	}
+	h.reason = cleanText(err.Error())
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded, errHandlerTimeout} {
+		h.cut = h.cut || errors.Is(err, end)
+	}
+	errors.As(err, &h.discard)
+	errors.As(err, &h.snooze)
+	return h
 }
 
 // judge turns what a handler answered into the row's outcome, and tells whether it opened the destination's circuit.
 func (b *batch) judge(ctx context.Context, h handled, route Route) (s Settlement, benign, opened bool) {
-	var discard *discardError
-	var snooze *snoozeError
 	switch {
-	case h.err == nil:
+	case !h.failed:
 		b.circuits.succeeded(route.Destination)
 		return Settlement{Outcome: Processed, Detail: b.detail(ctx, h)}, false, false
-	case errors.As(h.err, &discard):
-		return Settlement{Outcome: Discarded, Reason: cleanText(h.err.Error())}, discard.benign, false
-	case errors.As(h.err, &snooze):
-		return b.snooze(h, route, snooze.delay)
-	case ctx.Err() != nil && !h.timedOut && h.panic == "":
+	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
+	case h.discard != nil:
+		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, false
+	case h.snooze != nil:
+		return b.snooze(h, route)
 	}
-	reason := cleanText(h.err.Error())
-	if h.timedOut && (errors.Is(h.err, context.DeadlineExceeded) || errors.Is(h.err, errHandlerTimeout)) {
+	reason := h.reason
+	if h.timedOut && h.cut {
 		reason = ReasonHandlerTimeout
 	}
 	if b.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < b.config.MaxSnoozes {
@@ -77,8 +97,8 @@ func (b *batch) judge(ctx context.Context, h handled, route Route) (s Settlement
 }
 
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
-func (b *batch) snooze(h handled, route Route, delay time.Duration) (Settlement, bool, bool) {
-	reason := cleanText(h.err.Error())
+func (b *batch) snooze(h handled, route Route) (Settlement, bool, bool) {
+	reason := h.reason
 	if h.row.event.SnoozeCount() >= b.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
 		opened := b.circuits.failed(route.Destination, h.row.event.ID)
@@ -86,14 +106,13 @@ func (b *batch) snooze(h handled, route Route, delay time.Duration) (Settlement,
 	}
 	opened := !b.circuits.isOpen(route.Destination)
 	b.circuits.trip(route.Destination)
-	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(delay, b.config.Snooze)}, false, opened
+	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, b.config.Snooze)}, false, opened
 }
 
 func (b *batch) detail(ctx context.Context, h handled) []byte {
-	detail, err := cleanDetail(h.receipt)
-	if err != nil {
+	if h.refused != nil {
 		b.report.log(ctx, slog.LevelWarn, "detail_refused", slog.GroupValue(
-			slog.String("eventId", h.row.event.ID), slog.String("error", err.Error())))
+			slog.String("eventId", h.row.event.ID), slog.String("error", h.refused.Error())))
 	}
-	return detail
+	return h.detail
 }

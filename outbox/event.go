@@ -36,17 +36,11 @@ type Event struct {
 // aggregate is the key of a lane.
 type aggregate struct{ kind, id string }
 
-// metadata keys that the pass reads.
-type eventMetadata struct {
-	ClaimToken  json.RawMessage `json:"claimToken"`
-	SnoozeCount json.RawMessage `json:"snoozeCount"`
-}
-
 // ClaimToken returns the token that fences this claim, or "" when Metadata carries none, none that is text, or an
 // empty one.
 func (e Event) ClaimToken() string {
 	var token string
-	if json.Unmarshal(e.parsedMetadata().ClaimToken, &token) != nil {
+	if json.Unmarshal(e.metadata("claimToken"), &token) != nil {
 		return ""
 	}
 	return token
@@ -55,7 +49,7 @@ func (e Event) ClaimToken() string {
 // SnoozeCount returns how often the event was snoozed over its whole life: an integer, or a text that holds one;
 // anything else counts as 0.
 func (e Event) SnoozeCount() int {
-	raw := string(e.parsedMetadata().SnoozeCount)
+	raw := string(e.metadata("snoozeCount"))
 	var text string
 	if json.Unmarshal([]byte(raw), &text) == nil {
 		raw = strings.TrimSpace(text)
@@ -67,10 +61,12 @@ func (e Event) SnoozeCount() int {
 	return n
 }
 
-func (e Event) parsedMetadata() eventMetadata {
-	var m eventMetadata
-	if json.Unmarshal(e.Metadata, &m) != nil {
-		return eventMetadata{}
+// metadata returns the raw value of a key, nil when there is none. Keys compare exactly, as SQL compares them: a
+// struct's fields would also take "claimtoken".
+func (e Event) metadata(key string) json.RawMessage {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(e.Metadata, &object) != nil {
+		return nil
 	}
-	return m
+	return object[key]
 }

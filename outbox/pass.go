@@ -75,10 +75,12 @@ func (p *pass) drain(ctx context.Context) error {
 			BatchSize: p.config.BatchSize, Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
 			PreferRecovered: preferRecovered,
 		})
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil && err != nil:
+			continue // the invocation was cancelled: that ends the loop, and is no fault of the store
+		case err != nil:
 			return &StoreError{Op: "claim", Err: err}
-		}
-		if err != nil || len(events) == 0 {
+		case len(events) == 0:
 			return nil
 		}
 		p.counts.Batches++
