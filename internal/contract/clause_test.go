@@ -197,6 +197,32 @@ func TestSettleClauses(t *testing.T) {
 			}
 			s.equal("count and facts", got, "[400 t t t t t t t]")
 		},
+		"the wait doubles from the base up to its cap": func(s *session) {
+			for _, c := range []struct{ attempts, base, longest, want int }{
+				{0, 60, 3600, 60},
+				{1, 60, 3600, 60},
+				{2, 60, 3600, 120},
+				{6, 60, 3600, 1920},
+				{7, 60, 3600, 3600},
+				{1, 1, 3600, 5},
+				{3, 100, 50, 100},
+				{1, 5000, 1, 3600},
+				{19, 5, 86400, 86400},
+				{19, 3600, 1 << 30, 86400},
+				{12, 5, 86400, 10240},
+				{5, 3600, 86400, 57600},
+				{6, 3600, 86400, 86400},
+				{2, 60, -1, 60},
+			} {
+				s.do("truncate outbox_events")
+				s.do(`insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload, status, attempts, metadata)
+					select 'order', gen_random_uuid(), 'a', i::text, '{}', 'processing', %d, '{"claimToken": "held"}' from generate_series(1, 60) i`, c.attempts)
+				facts := s.do(`begin; select outbox_mark_failed(id, 'held', 'x', 'retry', %d, %d, 20) from outbox_events;
+					select min(w) >= 0.5 and min(w) < 0.65 and max(w) > 0.85 and max(w) <= 1
+					from (select extract(epoch from available_at - now()) / %d as w from outbox_events) waits; commit`, c.base, c.longest, c.want)
+				s.equal(fmt.Sprintf("%+v", c), show(facts[1][0][0]), "t")
+			}
+		},
 		"snooze and release wait exactly": func(s *session) {
 			snoozed, released := s.leased(), s.leased()
 			s.do("begin")

@@ -29,7 +29,9 @@ func newSession(t testing.TB, url string) *session {
 		t.Fatalf("connect: %v", err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return &session{t, url, conn}
+	s := &session{t, url, conn}
+	s.do("set lock_timeout = '20s'") // a claim that waits for a lock fails the test, it doesn't hang it
+	return s
 }
 
 // another is a second connection to the same database.

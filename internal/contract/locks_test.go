@@ -33,6 +33,18 @@ func TestLocks(t *testing.T) {
 			s.equal("claimed", s.column("select id from outbox_claim_batch(array['a'], null, 1)"), []string{free})
 			other.do("rollback")
 		},
+		"locked rows of one type let no younger row of another type pass": func(s *session) {
+			for i := range 120 {
+				s.event("a", i)
+			}
+			other := s.another()
+			other.do("begin; select 1 from outbox_events for no key update")
+			want := []string{s.event("a", 500), s.event("b", 501)}
+			for _, id := range want {
+				s.equal("claimed", s.column("select id from outbox_claim_batch(array['a', 'b'], null, 1)"), []string{id})
+			}
+			other.do("rollback")
+		},
 		"locked exhausted rows are skipped and still block": func(s *session) {
 			spent := s.event("a", 1, "attempts = 8")
 			s.event("a", 1)
