@@ -2,7 +2,7 @@
 //
 // The server is named by OUTBOX_TEST_DATABASE_URL, as a role that may create databases. A database is a copy of a
 // template, outbox_template_<hash of the migrations>, which the first test to need it makes and which stays on the
-// server for the next run; a copy takes some 50 ms on an idle machine and is dropped with its test. Tests may run in parallel, in one
+// server for the next run, until eight newer ones exist; a copy takes some 50 ms on an idle machine and is dropped with its test. Tests may run in parallel, in one
 // process or many:
 //
 //	func TestSomething(t *testing.T) {
@@ -40,6 +40,7 @@ const (
 	timeout        = time.Minute // for making or dropping one database on a busy machine
 	templateLock   = 0x6f7574626f787470
 	templatePrefix = "outbox_template_"
+	templatesKept  = 8
 )
 
 // New returns a pool of at most four connections on a fresh, migrated database. Both end with the test.
@@ -141,9 +142,31 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server, name string) erro
 		return err
 	}
 	// Without connections there is nobody whom a copy would have to wait for.
-	return run(ctx, conn,
+	err = run(ctx, conn,
 		"alter database "+building+" with allow_connections false",
 		"alter database "+building+" rename to "+name)
+	if err != nil {
+		return err
+	}
+	return dropOldTemplates(ctx, conn)
+}
+
+// dropOldTemplates keeps the newest few, for other checkouts that use the same server.
+func dropOldTemplates(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, "select datname from pg_database where starts_with(datname, $1) order by oid desc offset $2", templatePrefix, templatesKept)
+	if err != nil {
+		return fmt.Errorf("list old templates: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("list old templates: %w", err)
+	}
+	for _, name := range names {
+		if err := run(ctx, conn, "drop database if exists "+pgx.Identifier{name}.Sanitize()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // connected calls do with a connection to the server that lasts as long as the call.
