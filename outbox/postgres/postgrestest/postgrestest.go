@@ -2,7 +2,7 @@
 //
 // The server is named by OUTBOX_TEST_DATABASE_URL, as a role that may create databases. A database is a copy of a
 // template, outbox_template_<hash of the migrations>, which the first test to need it makes and which stays on the
-// server for the next run, until eight newer ones exist. A copy takes some 50 ms on an idle machine and is dropped
+// server for the next run, until eight newer ones exist. A copy takes a tenth of a second or two and is dropped
 // with its test. Tests may run in parallel, in one process or many:
 //
 //	func TestSomething(t *testing.T) {
