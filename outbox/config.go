@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -82,7 +83,7 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	c.Registry = maps.Clone(c.Registry)
+	c.Registry, c.KnownTypes = maps.Clone(c.Registry), slices.Clone(c.KnownTypes)
 	return c
 }
 

@@ -307,7 +307,6 @@ func tokenOf(id string) string { return "token-" + id }
 func typed(name string) change    { return func(e *outbox.Event) { e.Type = name } }
 func metadata(raw string) change  { return func(e *outbox.Event) { e.Metadata = json.RawMessage(raw) } }
 func attempts(n int) change       { return func(e *outbox.Event) { e.Attempts = n } }
-func lane(id string) change       { return func(e *outbox.Event) { e.AggregateID = id } }
 func recovered(e *outbox.Event)   { e.Recovered = true }
 func snoozes(count string) change { return withMetadata("snoozeCount", count) }
 
