@@ -25,11 +25,14 @@ type Builder struct {
 
 // Emulator returns the path of the emulator, installing it once.
 func (b Builder) Emulator(ctx context.Context) (string, error) {
-	path := b.path("aws-lambda-rie-" + emulatorVersion)
+	path, err := b.path("aws-lambda-rie-" + emulatorVersion)
+	if err != nil {
+		return "", fmt.Errorf("install the runtime emulator: %w", err)
+	}
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	err := b.into(path, func(folder string) (string, error) {
+	err = b.into(path, func(folder string) (string, error) {
 		cmd := b.command(ctx, "install", emulatorPackage+"@"+emulatorVersion)
 		cmd.Env = append(cmd.Env, "GOBIN="+folder)
 		return filepath.Join(folder, "aws-lambda-rie"), cmd.Run()
@@ -42,8 +45,11 @@ func (b Builder) Emulator(ctx context.Context) (string, error) {
 
 // Function builds functions/<name> for this machine, as `make build` does for arm64, and returns its path.
 func (b Builder) Function(ctx context.Context, name string) (string, error) {
-	path := b.path(filepath.Join(name, "bootstrap"))
-	err := b.into(path, func(folder string) (string, error) {
+	path, err := b.path(filepath.Join(name, "bootstrap"))
+	if err != nil {
+		return "", fmt.Errorf("build function %s: %w", name, err)
+	}
+	err = b.into(path, func(folder string) (string, error) {
 		out := filepath.Join(folder, "bootstrap")
 		return out, b.Compile(ctx, name, runtime.GOOS, runtime.GOARCH, out)
 	})
@@ -68,7 +74,10 @@ func (b Builder) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (b Builder) path(name string) string { return filepath.Join(b.Root, ".local", "bin", name) }
+// path is absolute: the Go tool works in another folder.
+func (b Builder) path(name string) (string, error) {
+	return filepath.Abs(filepath.Join(b.Root, ".local", "bin", name))
+}
 
 // into lets make build a program in a folder of its own and moves it to path.
 func (b Builder) into(path string, make func(folder string) (string, error)) error {

@@ -13,7 +13,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +37,7 @@ type Config struct {
 type Function struct {
 	address string
 	cmd     *exec.Cmd
+	folder  string // holds the launcher and the function's process id
 	exited  chan struct{}
 	turn    sync.Mutex
 	once    sync.Once
@@ -53,8 +56,12 @@ func Start(ctx context.Context, config Config) (*Function, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start function: %w", err)
 	}
+	folder, launcher, err := newLauncher(config.Binary)
+	if err != nil {
+		return nil, fmt.Errorf("start function: %w", err)
+	}
 	cmd := exec.Command(config.Emulator, "--log-level", "warn",
-		"--runtime-interface-emulator-address", address, "--runtime-api-address", runtimeAPI, config.Binary, "bootstrap")
+		"--runtime-interface-emulator-address", address, "--runtime-api-address", runtimeAPI, launcher, "bootstrap")
 	cmd.Env = append(append(os.Environ(), config.Env...),
 		"AWS_LAMBDA_FUNCTION_TIMEOUT="+strconv.Itoa(int(timeout.Seconds())), "AWS_LAMBDA_LOG_FORMAT=JSON",
 		// The emulator looks for these in files when they are not set; nothing here needs them.
@@ -65,9 +72,9 @@ func Start(ctx context.Context, config Config) (*Function, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd)
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start function: %w", err)
+		return nil, errors.Join(fmt.Errorf("start function: %w", err), os.RemoveAll(folder))
 	}
-	f := &Function{address: address, cmd: cmd, exited: make(chan struct{})}
+	f := &Function{address: address, cmd: cmd, folder: folder, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // a killed sandbox ends with an error: that is what Kill is for
 		close(f.exited)
@@ -123,9 +130,36 @@ func (f *Function) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 // Kill ends the sandbox at once, emulator and function, as when a machine dies. It may be called again, and during an
 // invocation.
 func (f *Function) Kill() {
-	f.once.Do(func() { _ = syscall.Kill(-f.cmd.Process.Pid, syscall.SIGKILL) })
+	f.once.Do(func() {
+		_ = f.cmd.Process.Kill()
+		// The emulator gives the function a process group of its own, so it has to be found.
+		if raw, err := os.ReadFile(filepath.Join(f.folder, "pid")); err == nil {
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		_ = os.RemoveAll(f.folder)
+	})
 	<-f.exited
 }
+
+// newLauncher makes the program that the emulator starts: it notes its process id and becomes the function.
+func newLauncher(binary string) (folder, launcher string, err error) {
+	if binary, err = filepath.Abs(binary); err != nil {
+		return "", "", err
+	}
+	if folder, err = os.MkdirTemp("", "outbox-lambda-"); err != nil {
+		return "", "", err
+	}
+	launcher = filepath.Join(folder, "bootstrap")
+	script := fmt.Sprintf("#!/bin/sh\necho $$ >%s\nexec %s \"$@\"\n", quote(filepath.Join(folder, "pid")), quote(binary))
+	if err := os.WriteFile(launcher, []byte(script), 0o700); err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(folder))
+	}
+	return folder, launcher, nil
+}
+
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // Stop ends the sandbox. Nothing in it is worth a farewell: correctness never depends on one.
 func (f *Function) Stop() { f.Kill() }

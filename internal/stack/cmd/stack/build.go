@@ -9,16 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/lambda"
 )
 
 // build makes both functions for Lambda on arm64, and reproducible zips of them.
 func build(ctx context.Context) error {
-	builder, err := newBuilder()
-	if err != nil {
-		return err
-	}
+	builder := lambda.Builder{Root: ".", Log: os.Stderr}
 	for _, name := range []string{"dispatch", "migrate"} {
-		binary := filepath.Join("dist", name, "bootstrap")
+		binary, err := filepath.Abs(filepath.Join("dist", name, "bootstrap"))
+		if err != nil {
+			return err
+		}
 		if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 			return err
 		}

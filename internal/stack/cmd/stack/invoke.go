@@ -53,10 +53,8 @@ func invoke(ctx context.Context, args []string) error {
 
 // start builds what is missing and starts a sandbox of one of the project's functions.
 func start(ctx context.Context, name string, config lambda.Config) (*lambda.Function, error) {
-	builder, err := newBuilder()
-	if err != nil {
-		return nil, err
-	}
+	builder := lambda.Builder{Root: ".", Log: os.Stderr}
+	var err error
 	if config.Emulator, err = builder.Emulator(ctx); err != nil {
 		return nil, err
 	}
@@ -64,10 +62,4 @@ func start(ctx context.Context, name string, config lambda.Config) (*lambda.Func
 		return nil, err
 	}
 	return lambda.Start(ctx, config)
-}
-
-// newBuilder builds in the repository whose root is the working folder.
-func newBuilder() (lambda.Builder, error) {
-	root, err := os.Getwd()
-	return lambda.Builder{Root: root, Log: os.Stderr}, err
 }
