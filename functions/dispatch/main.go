@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -10,5 +11,7 @@ import (
 )
 
 func main() {
-	lambda.StartWithOptions(newApp(context.Background(), os.Getenv, lambdacontext.NewLogger()))
+	logger := lambdacontext.NewLogger()
+	slog.SetDefault(logger) // the lambda package logs through the default
+	lambda.StartWithOptions(newApp(context.Background(), os.Getenv, logger))
 }
