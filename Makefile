@@ -26,7 +26,7 @@ run: stack ## the whole rail on local parts: 300 events through the real functio
 test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL
 	@$(STACK) with-postgres -- bash -c 'set -e; for m in $(MODULES); do echo "== module $$m"; (cd $$m && go test -race -timeout 20m $(TESTS)); done'
 
-check: test lint api-check consumer ## tests, linter, API snapshots, consumer proof: what CI runs
+check: test lint api-check consumer build run ## tests, linter, API snapshots, consumer proof, both bundles, the whole rail: what CI runs
 	@echo "check: all passed"
 
 bench: stack ## figures, on a private PostgreSQL whose commits wait for the disk (BENCH=-quick for a short run)
