@@ -246,6 +246,22 @@ func TestCancelledInvocation(t *testing.T) {
 			w.wantLines(t, "handle", "handle a1")
 		})
 	}
+	for name, returns := range map[string]time.Duration{"in_its_grace": 900 * time.Millisecond, "never": time.Hour} {
+		inBubble(t, "a_timeout_before_it_stays_one_when_the_handler_returns_"+name, func(t *testing.T) {
+			w := newWorld(batch(ev("a1")))
+			w.config.Registry["t"] = w.route(700*time.Millisecond, "")
+			w.replies["a1"] = func(ctx context.Context, _ outbox.Event) (outbox.Receipt, error) {
+				time.Sleep(returns)
+				return nil, ctx.Err()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(800*time.Millisecond, cancel)
+			w.run(ctx, t)
+			w.wantSettled(t, "a1", "retry(handler_timeout)")
+			time.Sleep(time.Hour) // the abandoned one ends
+		})
+	}
 	inBubble(t, "before_the_pass_nothing_is_claimed", func(t *testing.T) {
 		w := newWorld(batch(ev("a1")))
 		ctx, cancel := context.WithCancel(t.Context())
