@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,8 +24,10 @@ const (
 	// RepositoryVariable is the address of a Maven repository to fetch from, instead of Maven Central.
 	RepositoryVariable = "OUTBOX_POSTGRES_REPOSITORY"
 
-	helperVariable = "OUTBOX_POSTGRES_HELPER"
-	fetchedVersion = embedded.V17
+	helperVariable  = "OUTBOX_POSTGRES_HELPER"
+	portVariable    = "OUTBOX_POSTGRES_PORT"
+	durableVariable = "OUTBOX_POSTGRES_DURABLE"
+	fetchedVersion  = embedded.V17
 )
 
 // startFetched runs this program again, as a helper that fetches a server and keeps it: the library that does so
@@ -35,10 +37,11 @@ func (s *Server) startFetched(_ context.Context, port int, config Config, who *u
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(helper)
-	cmd.Env = append(os.Environ(), helperVariable+"="+s.folder, "OUTBOX_POSTGRES_PORT="+strconv.Itoa(port),
-		"OUTBOX_POSTGRES_DURABLE="+strconv.FormatBool(config.Durable))
-	return s.launch(cmd, config, who)
+	env := []string{
+		helperVariable + "=" + s.folder, portVariable + "=" + strconv.Itoa(port),
+		durableVariable + "=" + strconv.FormatBool(config.Durable),
+	}
+	return s.launch([]string{helper}, env, config, who)
 }
 
 // copyOfSelf puts this program where the unprivileged user can reach it.
@@ -47,13 +50,13 @@ func (s *Server) copyOfSelf(who *user) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	in, err := os.Open(self)
+	in, err := os.Open(self) //nolint:gosec // this very program
 	if err != nil {
 		return "", err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	path := filepath.Join(s.folder, "helper")
-	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o700) //nolint:gosec // in our own folder
 	if err != nil {
 		return "", err
 	}
@@ -66,11 +69,11 @@ func (s *Server) copyOfSelf(who *user) (string, error) {
 // Helper must be the first call of every program that starts servers. In the helper's process it does the helper's
 // work and ends the program; in any other it returns at once.
 func Helper() {
-	folder := os.Getenv(helperVariable)
+	folder := os.Getenv(helperVariable) //nolint:forbidigo // how the parent speaks to its helper
 	if folder == "" {
 		return
 	}
-	if err := keep(folder); err != nil {
+	if err := keep(folder, os.Getenv); err != nil { //nolint:forbidigo // as above
 		fmt.Fprintln(os.Stderr, "fetch postgresql:", err)
 		os.Exit(1)
 	}
@@ -78,23 +81,19 @@ func Helper() {
 }
 
 // keep fetches a server, runs it, and stops it when told to.
-func keep(folder string) error {
+func keep(folder string, getenv func(string) string) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
-	port, err := strconv.ParseUint(os.Getenv("OUTBOX_POSTGRES_PORT"), 10, 16)
-	if err != nil {
-		return err
-	}
-	cache, err := cacheFolder(folder)
+	port, err := strconv.ParseUint(getenv(portVariable), 10, 16)
 	if err != nil {
 		return err
 	}
 	config := embedded.DefaultConfig().Version(fetchedVersion).Port(uint32(port)).
 		Username("postgres").Password("postgres").Database("postgres").
-		CachePath(cache).RuntimePath(filepath.Join(folder, "runtime")).DataPath(filepath.Join(folder, "data")).
-		StartParameters(settings(os.Getenv("OUTBOX_POSTGRES_DURABLE") == "true")).
+		CachePath(cacheFolder(folder)).RuntimePath(filepath.Join(folder, "runtime")).DataPath(filepath.Join(folder, "data")).
+		StartParameters(settings(getenv(durableVariable) == "true")).
 		StartTimeout(startLimit).Logger(os.Stderr)
-	if address := os.Getenv(RepositoryVariable); address != "" {
+	if address := getenv(RepositoryVariable); address != "" {
 		config = config.BinaryRepositoryURL(address)
 	}
 	server := embedded.NewDatabase(config)
@@ -111,6 +110,7 @@ func keep(folder string) error {
 // trustEverybody makes the fetched server like a found one: it listens on the loopback only and asks for no password.
 func trustEverybody(data string, port uint32) error {
 	hba := "local all all trust\nhost all all 127.0.0.1/32 trust\n"
+	//nolint:gosec // in our own folder
 	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
 		return err
 	}
@@ -124,20 +124,25 @@ func trustEverybody(data string, port uint32) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// cacheFolder is where fetched servers are kept from one start to the next, if this user has a home to keep them in.
-func cacheFolder(folder string) (string, error) {
-	if cache, err := os.UserCacheDir(); err == nil {
+// cacheFolder is where fetched servers are kept from one start to the next: in the user's home, or, for root's
+// helper, which has none, beside the temporary files.
+func cacheFolder(folder string) string {
+	if cache, err := os.UserCacheDir(); err == nil && !strings.HasPrefix(cache, folder) {
 		path := filepath.Join(cache, "outbox-dispatch", "postgresql")
-		if os.MkdirAll(path, 0o755) == nil {
-			return path, nil
+		if os.MkdirAll(path, 0o750) == nil {
+			return path
 		}
 	}
-	// Root's helper has none: a folder of its own beside the temporary ones.
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("outbox-dispatch-postgresql-%d", os.Getuid()))
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return filepath.Join(folder, "cache"), nil
+	_ = os.Mkdir(path, 0o700) // the next line tells whether it is there
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+		return filepath.Join(folder, "cache")
 	}
-	return path, nil
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() {
+		return filepath.Join(folder, "cache") // somebody else's: its programs are not ours to run
+	}
+	return path
 }
 
 func ready(ctx context.Context, url string) bool {

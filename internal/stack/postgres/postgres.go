@@ -14,8 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"syscall"
 	"time"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/guard"
 )
 
 const startLimit = 60 * time.Second
@@ -27,16 +31,16 @@ type Server struct {
 	// From says where the server's programs came from.
 	From string
 
-	folder string
-	cmd    *exec.Cmd
-	exited chan error
+	folder  string
+	process *guard.Process // nil until the server, or its helper, was started
+	output  *guard.Tail
 }
 
 // Config of a server; the zero value is right for tests.
 type Config struct {
 	// Durable makes commits wait for the disk, as in production. Tests don't care.
 	Durable bool
-	// Log receives what the server prints; nil drops it.
+	// Log receives what the server prints; nil drops it. Its last lines are in the error when it can't start.
 	Log io.Writer
 }
 
@@ -53,7 +57,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if config.Log == nil {
 		config.Log = io.Discard
 	}
-	s := &Server{folder: folder, exited: make(chan error, 1)}
+	s := &Server{folder: folder, output: new(guard.Tail)}
 	if err := s.start(ctx, config, who); err != nil {
 		return nil, errors.Join(fmt.Errorf("start postgresql: %w", err), s.Stop())
 	}
@@ -64,7 +68,7 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 	if err := who.own(s.folder); err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,35 +89,37 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 // startFound initialises a data folder and starts the machine's own server on it.
 func (s *Server) startFound(ctx context.Context, bin string, port int, config Config, who *user) error {
 	data := filepath.Join(s.folder, "data")
+	//nolint:gosec // the machine's own server
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust",
 		"-E", "UTF8", "--locale=C", "--no-sync")
-	who.run(initdb, s.folder)
+	initdb.Dir, initdb.Env = s.folder, who.environment(nil, s.folder)
+	initdb.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who.credential()} // Ctrl-C is ours to handle
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	args := []string{"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1",
-		"-c", "unix_socket_directories=" + s.folder}
+	args := []string{
+		"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=" + s.folder,
+	}
 	for name, value := range settings(config.Durable) {
 		args = append(args, "-c", name+"="+value)
 	}
-	return s.launch(exec.Command(filepath.Join(bin, "postgres"), args...), config, who)
+	return s.launch(append([]string{filepath.Join(bin, "postgres")}, args...), nil, config, who)
 }
 
-// launch starts the process that is, or keeps, the server. It is no child of ctx: Stop ends it.
-func (s *Server) launch(cmd *exec.Cmd, config Config, who *user) error {
-	who.run(cmd, s.folder)
-	dieWithParent(cmd)
-	cmd.Stdout, cmd.Stderr = config.Log, config.Log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.cmd = cmd
-	go func() { s.exited <- cmd.Wait() }()
-	return nil
+// launch starts the process that is, or keeps, the server. It is no child of ctx: Stop ends it, or our own end does.
+// QUIT is PostgreSQL's immediate shutdown.
+func (s *Server) launch(args, env []string, config Config, who *user) (err error) {
+	s.process, err = guard.Start(guard.Command{
+		Args: args, Env: who.environment(env, s.folder), User: who.credential(), Signal: "QUIT", Folder: s.folder,
+		Output: io.MultiWriter(s.output, config.Log),
+	})
+	return err
 }
 
+// settings of every server. No socket: the path of one in a temporary folder is soon too long for the system.
 func settings(durable bool) map[string]string {
-	all := map[string]string{"max_connections": "300", "shared_buffers": "256MB"}
+	all := map[string]string{"max_connections": "300", "shared_buffers": "256MB", "unix_socket_directories": ""}
 	if !durable {
 		all["fsync"], all["synchronous_commit"], all["full_page_writes"] = "off", "off", "off"
 	}
@@ -130,11 +136,10 @@ func (s *Server) await(ctx context.Context, port int) error {
 			return nil
 		}
 		select {
-		case err := <-s.exited:
-			s.cmd = nil
-			return fmt.Errorf("the server ended before it was ready: %w", err)
+		case <-s.process.Done():
+			return fmt.Errorf("the server ended before it was ready: %w\n%s", s.process.Err(), s.output)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready on port %d: %w", port, ctx.Err())
+			return fmt.Errorf("not ready on port %d: %w\n%s", port, ctx.Err(), s.output)
 		case <-tick.C:
 		}
 	}
@@ -142,22 +147,15 @@ func (s *Server) await(ctx context.Context, port int) error {
 
 // Stop ends the server at once and removes its data. It may be called again.
 func (s *Server) Stop() error {
-	if s.cmd != nil {
-		interrupt(s.cmd)
-		select {
-		case <-s.exited:
-		case <-time.After(10 * time.Second):
-			_ = s.cmd.Process.Kill()
-			<-s.exited
-		}
-		s.cmd = nil
+	if s.process != nil {
+		s.process.Stop()
 	}
 	return os.RemoveAll(s.folder)
 }
 
 // find returns the folder of the machine's newest PostgreSQL server, or "".
 func find() string {
-	if os.Getenv(FetchVariable) != "" {
+	if os.Getenv(FetchVariable) != "" { //nolint:forbidigo // a switch of this package, documented beside its name
 		return ""
 	}
 	var folders []string
@@ -169,8 +167,8 @@ func find() string {
 		"/usr/local/opt/postgresql*/bin", "/Applications/Postgres.app/Contents/Versions/*/bin",
 	} {
 		found, _ := filepath.Glob(pattern) // the patterns are well-formed
-		for i := len(found) - 1; i >= 0; i-- {
-			folders = append(folders, found[i])
+		for _, folder := range slices.Backward(found) {
+			folders = append(folders, folder)
 		}
 	}
 	for _, folder := range folders {
@@ -186,11 +184,12 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	port := listener.Addr().(*net.TCPAddr).Port
+	return port, listener.Close()
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	osuser "os/user"
 	"strconv"
 	"syscall"
@@ -42,19 +41,19 @@ func (u *user) own(path string) error {
 	return os.Chown(path, u.uid, u.gid)
 }
 
-// run makes cmd run as the user, in a folder that it can enter.
-func (u *user) run(cmd *exec.Cmd, folder string) {
-	cmd.Dir = folder
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle
+// environment returns what a process of the user sees: our own variables and extra, at home in a folder it can enter.
+func (u *user) environment(extra []string, home string) []string {
+	all := append(os.Environ(), extra...) //nolint:forbidigo // handed on
 	if u == nil {
-		return
+		return all
 	}
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}
-	if cmd.Env == nil {
-		cmd.Env = os.Environ()
-	}
-	cmd.Env = append(cmd.Env, "HOME="+folder, "XDG_CACHE_HOME=", "USER="+u.name)
+	return append(all, "HOME="+home, "XDG_CACHE_HOME=", "USER="+u.name)
 }
 
-// interrupt asks for an immediate shutdown.
-func interrupt(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGQUIT) }
+// credential is what makes a process the user's.
+func (u *user) credential() *syscall.Credential {
+	if u == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)} //nolint:gosec // ids that the system gave us
+}
