@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -105,7 +107,8 @@ func (r Registry) snapshot() Registry {
 // validate reports every fault of the registry.
 func (r Registry) validate() error {
 	var faults []error
-	for name, route := range r {
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		route := r[name]
 		if strings.Trim(name, " ") == "" {
 			faults = append(faults, errors.New("registry: an event type is blank"))
 		}
