@@ -97,10 +97,7 @@ func (s *Server) startFound(ctx context.Context, bin string, port int, config Co
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	args := []string{
-		"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1",
-		"-c", "unix_socket_directories=" + s.folder,
-	}
+	args := []string{"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1"}
 	for name, value := range settings(config.Durable) {
 		args = append(args, "-c", name+"="+value)
 	}
