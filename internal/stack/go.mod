@@ -5,6 +5,7 @@ go 1.26
 replace github.com/openlup/outbox-dispatch => ../..
 
 require (
+	github.com/aws/aws-lambda-go v1.55.1
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/openlup/outbox-dispatch v0.0.0-00010101000000-000000000000

@@ -6,6 +6,7 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +42,8 @@ type Command struct {
 	Env    []string            // nil: the starter's environment
 	User   *syscall.Credential // nil: the starter's user
 	Signal string              // what ends it: a name without SIG; empty: TERM
-	Folder string              // working folder, and removed at the end; empty: the file system's root
+	Folder string              // removed at the end; empty: none
+	Dir    string              // working folder; empty: Folder, or else the file system's root
 	Output io.Writer           // standard output and error; nil: discarded. An *os.File is handed on as it is.
 }
 
@@ -65,10 +67,7 @@ func Start(c Command) (*Process, error) {
 	cmd := exec.Command("/bin/sh", args...) //nolint:gosec,noctx // running what the caller names, until Stop, is the job
 	cmd.Env, cmd.Stdout, cmd.Stderr = c.Env, c.Output, c.Output
 	cmd.WaitDelay = 2 * time.Second // for a grandchild that holds the output open
-	cmd.Dir = c.Folder
-	if cmd.Dir == "" {
-		cmd.Dir = "/"
-	}
+	cmd.Dir = cmp.Or(c.Dir, c.Folder, "/")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
 	pipe, err := cmd.StdinPipe()
 	if err != nil {

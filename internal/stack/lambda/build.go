@@ -2,8 +2,10 @@ package lambda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +45,8 @@ func (b Builder) Emulator(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// Function builds functions/<name> for this machine, as `make build` does for arm64, and returns its path.
+// Function builds functions/<name> for this machine, as `make build` does for arm64, and returns the path of its
+// bootstrap. As in the bundle, the function's routes.yaml, if it has one, stands beside it.
 func (b Builder) Function(ctx context.Context, name string) (string, error) {
 	path, err := b.path(filepath.Join(name, "bootstrap"))
 	if err != nil {
@@ -53,6 +56,9 @@ func (b Builder) Function(ctx context.Context, name string) (string, error) {
 		out := filepath.Join(folder, "bootstrap")
 		return out, b.Compile(ctx, name, runtime.GOOS, runtime.GOARCH, out)
 	})
+	if err == nil {
+		err = b.copyRoutes(name, filepath.Dir(path))
+	}
 	if err != nil {
 		return "", fmt.Errorf("build function %s: %w", name, err)
 	}
@@ -67,10 +73,29 @@ func (b Builder) Compile(ctx context.Context, name, goos, goarch, out string) er
 	return cmd.Run()
 }
 
+// Routes returns the path of the routes that ship with functions/<name>, whether or not it has any.
+func (b Builder) Routes(name string) string {
+	return filepath.Join(b.Root, "functions", name, "routes.yaml")
+}
+
+func (b Builder) copyRoutes(name, folder string) error {
+	routes, err := os.ReadFile(b.Routes(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.into(filepath.Join(folder, "routes.yaml"), func(folder string) (string, error) {
+		out := filepath.Join(folder, "routes.yaml")
+		return out, os.WriteFile(out, routes, 0o600) //nolint:gosec // in our own folder
+	})
+}
+
 func (b Builder) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // arguments from this file and our own callers
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.Root, b.Log, b.Log
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	cmd.Env = append(cmd.Environ(), "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=")
 	return cmd
 }
 
@@ -79,17 +104,17 @@ func (b Builder) path(name string) (string, error) {
 	return filepath.Abs(filepath.Join(b.Root, ".local", "bin", name))
 }
 
-// into lets make build a program in a folder of its own and moves it to path.
-func (b Builder) into(path string, make func(folder string) (string, error)) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// into lets build make a program in a folder of its own and moves it to path.
+func (b Builder) into(path string, build func(folder string) (string, error)) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
 	folder, err := os.MkdirTemp(filepath.Dir(path), "build-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
-	built, err := make(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
+	built, err := build(folder)
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,14 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/guard"
 )
 
 const startLimit = 20 * time.Second
@@ -35,12 +36,11 @@ type Config struct {
 // Function is one sandbox: an emulator and, from the first invocation on, the function's process. The emulator takes
 // one invocation at a time; Invoke waits its turn.
 type Function struct {
-	address string
-	cmd     *exec.Cmd
-	folder  string // holds the launcher and the function's process id
-	exited  chan struct{}
-	turn    sync.Mutex
-	once    sync.Once
+	address  string
+	emulator *guard.Process
+	folder   string // of the emulator; holds the function's process id
+	turn     sync.Mutex
+	once     sync.Once
 }
 
 // Start starts a sandbox and waits until it takes invocations. The caller stops it.
@@ -52,33 +52,28 @@ func Start(ctx context.Context, config Config) (*Function, error) {
 	if timeout < time.Second || timeout%time.Second != 0 {
 		return nil, fmt.Errorf("start function: timeout %v, takes whole seconds from 1 on", timeout)
 	}
-	address, runtimeAPI, err := freeAddresses()
+	binary, err := filepath.Abs(config.Binary)
 	if err != nil {
 		return nil, fmt.Errorf("start function: %w", err)
 	}
-	folder, launcher, err := newLauncher(config.Binary)
+	address, runtimeAPI, err := freeAddresses(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start function: %w", err)
 	}
-	cmd := exec.Command(config.Emulator, "--log-level", "warn",
-		"--runtime-interface-emulator-address", address, "--runtime-api-address", runtimeAPI, launcher, "bootstrap")
-	cmd.Env = append(append(os.Environ(), config.Env...),
-		"AWS_LAMBDA_FUNCTION_TIMEOUT="+strconv.Itoa(int(timeout.Seconds())), "AWS_LAMBDA_LOG_FORMAT=JSON",
-		// The emulator looks for these in files when they are not set; nothing here needs them.
-		"AWS_ACCESS_KEY_ID="+orDefault(os.Getenv("AWS_ACCESS_KEY_ID"), "local"),
-		"AWS_SECRET_ACCESS_KEY="+orDefault(os.Getenv("AWS_SECRET_ACCESS_KEY"), "local"))
-	cmd.Stdout, cmd.Stderr = config.Log, config.Log
-	cmd.WaitDelay = time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
+	folder, err := os.MkdirTemp("", "outbox-lambda-")
+	if err != nil {
+		return nil, fmt.Errorf("start function: %w", err)
+	}
+	command := guard.Command{Folder: folder, Dir: ".", Env: environment(config.Env, timeout), Output: config.Log}
+	command.Args = append([]string{
+		config.Emulator, "--log-level", "warn",
+		"--runtime-interface-emulator-address", address, "--runtime-api-address", runtimeAPI,
+	}, launcher(binary, folder)...)
+	emulator, err := guard.Start(command)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start function: %w", err), os.RemoveAll(folder))
 	}
-	f := &Function{address: address, cmd: cmd, folder: folder, exited: make(chan struct{})}
-	go func() {
-		_ = cmd.Wait() // a killed sandbox ends with an error: that is what Kill is for
-		close(f.exited)
-	}()
+	f := &Function{address: address, emulator: emulator, folder: folder}
 	if err := f.await(ctx); err != nil {
 		f.Kill()
 		return nil, fmt.Errorf("start function: %w", err)
@@ -91,13 +86,14 @@ func (f *Function) await(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	dialer := net.Dialer{Timeout: time.Second}
 	for {
-		if conn, err := net.DialTimeout("tcp", f.address, time.Second); err == nil {
+		if conn, err := dialer.DialContext(ctx, "tcp", f.address); err == nil {
 			return conn.Close()
 		}
 		select {
-		case <-f.exited:
-			return errors.New("the emulator ended before it was ready")
+		case <-f.emulator.Done():
+			return fmt.Errorf("the emulator ended before it was ready: %w", f.emulator.Err())
 		case <-ctx.Done():
 			return fmt.Errorf("the emulator is not ready on %s: %w", f.address, ctx.Err())
 		case <-tick.C:
@@ -119,7 +115,7 @@ func (f *Function) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invoke: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	reply, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("invoke: %w", err)
@@ -131,32 +127,34 @@ func (f *Function) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 // invocation.
 func (f *Function) Kill() {
 	f.once.Do(func() {
-		_ = f.cmd.Process.Kill()
 		// The emulator gives the function a process group of its own, so it has to be found.
-		if raw, err := os.ReadFile(filepath.Join(f.folder, "pid")); err == nil {
-			if pid, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && pid > 1 {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
+		raw, noted := os.ReadFile(filepath.Join(f.folder, "pid"))
+		f.emulator.Kill()
+		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if noted == nil && err == nil && pid > 1 {
+			_ = syscall.Kill(-pid, syscall.SIGKILL) // it may have ended with the emulator
 		}
-		_ = os.RemoveAll(f.folder)
 	})
-	<-f.exited
+	<-f.emulator.Done()
 }
 
-// newLauncher makes the program that the emulator starts: it notes its process id and becomes the function.
-func newLauncher(binary string) (folder, launcher string, err error) {
-	if binary, err = filepath.Abs(binary); err != nil {
-		return "", "", err
+// launcher is the command line that the emulator starts: a shell that notes its process id and becomes the function.
+// Its last word is the handler, which a bootstrap has no use for.
+func launcher(binary, folder string) []string {
+	return []string{"/bin/sh", "-c", "echo $$ >" + quote(filepath.Join(folder, "pid")) + `; exec "$0"`, binary, "bootstrap"}
+}
+
+// environment is ours, the caller's, and what the emulator reads.
+func environment(extra []string, timeout time.Duration) []string {
+	all := append(os.Environ(), extra...) //nolint:forbidigo // handed on
+	all = append(all, "AWS_LAMBDA_FUNCTION_TIMEOUT="+strconv.Itoa(int(timeout.Seconds())), "AWS_LAMBDA_LOG_FORMAT=JSON")
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		// The emulator looks for these in files when they are not set; nothing here needs them.
+		if os.Getenv(name) == "" { //nolint:forbidigo // handed on
+			all = append(all, name+"=local")
+		}
 	}
-	if folder, err = os.MkdirTemp("", "outbox-lambda-"); err != nil {
-		return "", "", err
-	}
-	launcher = filepath.Join(folder, "bootstrap")
-	script := fmt.Sprintf("#!/bin/sh\necho $$ >%s\nexec %s \"$@\"\n", quote(filepath.Join(folder, "pid")), quote(binary))
-	if err := os.WriteFile(launcher, []byte(script), 0o700); err != nil {
-		return "", "", errors.Join(err, os.RemoveAll(folder))
-	}
-	return folder, launcher, nil
+	return all
 }
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
@@ -173,23 +171,15 @@ func Succeeded(reply []byte) bool {
 }
 
 // freeAddresses returns two loopback addresses that were free a moment ago.
-func freeAddresses() (string, string, error) {
-	first, err := net.Listen("tcp", "127.0.0.1:0")
+func freeAddresses(ctx context.Context) (first, second string, err error) {
+	var config net.ListenConfig
+	one, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", "", err
 	}
-	defer first.Close()
-	second, err := net.Listen("tcp", "127.0.0.1:0")
+	other, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", "", err
+		return "", "", errors.Join(err, one.Close())
 	}
-	defer second.Close()
-	return first.Addr().String(), second.Addr().String(), nil
-}
-
-func orDefault(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
+	return one.Addr().String(), other.Addr().String(), errors.Join(one.Close(), other.Close())
 }

@@ -42,7 +42,7 @@ func invoke(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Printf("%s\n", reply); err != nil {
+	if _, err := fmt.Fprintf(os.Stdout, "%s\n", reply); err != nil {
 		return err
 	}
 	if !lambda.Succeeded(reply) {

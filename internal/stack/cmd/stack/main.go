@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "with-postgres":
-		return withPostgres(ctx, args[1:])
+		return withPostgres(ctx, os.Getenv(databaseVariable), args[1:])
 	case "invoke":
 		return invoke(ctx, args[1:])
 	case "build":
