@@ -97,22 +97,22 @@ func (p *Process) Err() error {
 	}
 }
 
-// Stop sends the signal, ten seconds later SIGKILL, and waits until the process has ended. How it ended is not an error here: it was told to.
+// Stop sends the signal, ten seconds later SIGKILL, and waits until the process has ended and its folder is gone. How
+// it ended is not an error here: it was told to.
 func (p *Process) Stop() {
 	_ = p.pipe.Close()
 	<-p.done
+	if p.folder != "" {
+		_ = os.RemoveAll(p.folder) // done already, unless the guard was killed; what is left over is temporary
+	}
 }
 
-// Kill ends the process, its descendants as far as they stayed in its process group, and the guard, with SIGKILL;
-// then it removes the folder. It waits until they have ended.
+// Kill ends the process at once, its descendants as far as they stayed in its process group, and the guard. It doesn't
+// wait: Stop does, and cleans up.
 func (p *Process) Kill() {
 	select {
 	case <-p.done: // its id may be somebody else's by now
 	default:
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	}
-	p.Stop()
-	if p.folder != "" {
-		_ = os.RemoveAll(p.folder) // what is left over is in a temporary folder
 	}
 }

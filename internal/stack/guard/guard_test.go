@@ -68,6 +68,8 @@ func TestKillLeavesNothing(t *testing.T) {
 	pid := readPID(t, read)
 	p.Kill()
 	p.Kill()
+	p.Stop()
+	p.Kill()
 	wantGone(t, pid, folder)
 }
 

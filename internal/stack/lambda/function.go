@@ -135,7 +135,7 @@ func (f *Function) Kill() {
 			_ = syscall.Kill(-pid, syscall.SIGKILL) // it may have ended with the emulator
 		}
 	})
-	<-f.emulator.Done()
+	f.emulator.Stop()
 }
 
 // launcher is the command line that the emulator starts: a shell that notes its process id and becomes the function.
