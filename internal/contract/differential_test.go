@@ -14,11 +14,12 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", 1, "seed of the differential test")
+	seedFlag = flag.Uint64("seed", defaultSeed, "seed of the differential test")
 	opsFlag  = flag.Int("ops", defaultSteps, "steps of the differential test")
 )
 
 const (
+	defaultSeed   = 1
 	defaultSteps  = 6000
 	episodeLength = 80
 )
@@ -46,7 +47,7 @@ func TestTheFunctionsAgreeWithTheModel(t *testing.T) {
 		t.Fatalf("seed %d, after %d steps:\n%v\n\nscript:\n%s", *seedFlag, done+failed, err, strings.Join(script, ";\n"))
 	}
 	for _, clause := range clauses() {
-		if hits[clause] == 0 && *opsFlag >= defaultSteps {
+		if hits[clause] == 0 && *opsFlag >= defaultSteps && *seedFlag == defaultSeed {
 			t.Errorf("clause never exercised: %s", clause)
 		}
 	}

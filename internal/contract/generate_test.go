@@ -33,7 +33,7 @@ func (d dice) moment() string {
 }
 
 func (d dice) attempts() string {
-	return pick(d, "0", "0", "0", "1", "1", "2", "3", "7", "8", "9", "18", "19", "20", "21", "2147483647")
+	return pick(d, "0", "0", "0", "1", "1", "2", "3", "7", "8", "9", "18", "18", "19", "19", "20", "21", "2147483647")
 }
 
 func (d dice) metadata() string {
@@ -50,7 +50,7 @@ func (d dice) metadata() string {
 
 // snoozed is metadata with a token and any snoozeCount.
 func (d dice) snoozed() string {
-	return `{"claimToken": "manual", "snoozeCount": ` + pick(d, snoozeCounts()...) + `}`
+	return `{"claimToken": "manual", "snoozeCount": ` + pick(d, snoozeCounts()...) + pick(d, ``, `, "a": {"b": 1}`) + `}`
 }
 
 func snoozeCounts() []string {
@@ -121,7 +121,7 @@ func (d dice) bulk() string {
 			now() + (h / 17 %% 100 - 90) * interval '1 minute', now() + (h / 19 %% 100 - 80) * interval '1 minute',
 			'{"claimToken": "manual"}'
 		from (select i, abs(hashint8(i + %d)::bigint) as h from generate_series(1, %d) i) numbers order by i`,
-		pick(d, 3, 40, 500), d.Uint64(), d.Int64N(1<<40), pick(d, 60, 130, 260))
+		pick(d, 3, 40, 500), d.Uint64(), d.Int64N(1<<40), pick(d, 60, 130, 400))
 }
 
 func (d dice) status() string {
@@ -170,7 +170,7 @@ func (d dice) failed() FailedArgs {
 	args := FailedArgs{
 		Error: d.message(), Outcome: new(pick(d, "retry", "retry", "snooze", "snooze", "discard")),
 		BaseDelay: d.number(5, 6, 60, 3600), MaxDelay: d.number(5, 60, 3600, 86400, 90000),
-		MaxAttempts: d.number(1, 2, 3, 8, 8, 19, 20, 21), Snooze: d.number(60, 61, 300, 3600),
+		MaxAttempts: d.number(1, 2, 3, 8, 20, 20, 20, 21), Snooze: d.number(60, 61, 300, 3600),
 	}
 	if d.chance(8) {
 		args.Outcome = pick(d, nil, new("Retry"), new("RETRY"), new(""), new("retry "), new("processed"), new("released"))
@@ -182,7 +182,7 @@ func (d dice) detail() *Document {
 	if d.chance(15) {
 		return nil
 	}
-	text := pick(d, `{}`, `{"a": 2}`, `{"a": {"c": 3}}`, `{"z": null}`, `{"claimToken": "stolen"}`,
+	text := pick(d, `{}`, `{"a": 2}`, `{"a": 2}`, `{"a": [3]}`, `{"a": {"c": 3}}`, `{"z": null}`, `{"claimToken": "stolen"}`,
 		`{"snoozeCount": 99, "discardReason": "x", "b": 1}`, `{"traceparent": "00-2"}`,
 		`{"lastClaimedAt": 1, "lastSnoozedAt": 1, "discardedAt": 1, "finalAttempts": 1}`, `{"detail": 5}`,
 		`[1]`, `[]`, `"x"`, `3`, `null`, `true`, `1.50`, `{"big": 1e400}`, `[{"claimToken": "stolen"}]`)
