@@ -289,6 +289,12 @@ func TestSettleClauses(t *testing.T) {
 				}
 			}
 		},
+		"a detail merges one level deep, the later key wins": func(s *session) {
+			id := s.leased(`metadata = '{"claimToken": "held", "a": {"b": 1}, "k": 1, "snoozeCount": 2}'`)
+			s.equal("processed", s.one(`select outbox_mark_processed('%s', 'held',
+				'{"a": {"c": 2}, "n": null, "claimToken": "stolen", "snoozeCount": 9}')`, id), "t")
+			s.equal("metadata", s.field(id, "metadata"), `{"a": {"c": 2}, "k": 1, "n": null, "claimToken": "held", "snoozeCount": 2}`)
+		},
 		"one bad pair of a release spoils no other": func(s *session) {
 			one, two, three := s.leased(), s.leased(`metadata = '[]'`), s.leased("attempts = 0")
 			s.equal("released", s.one(`select outbox_release_unprocessed(array['%[1]s', '%[1]s', null, '%[2]s', '%[3]s', gen_random_uuid(), '%[1]s']::uuid[],
