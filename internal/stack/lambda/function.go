@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/openlup/outbox-dispatch/internal/stack/guard"
+	"github.com/openlup/outbox-dispatch/internal/stack/port"
 )
 
 const startLimit = 20 * time.Second
@@ -56,7 +57,7 @@ func Start(ctx context.Context, config Config) (*Function, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start function: %w", err)
 	}
-	address, runtimeAPI, err := freeAddresses(ctx)
+	address, runtimeAPI, err := port.FreeAddresses(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start function: %w", err)
 	}
@@ -74,28 +75,29 @@ func Start(ctx context.Context, config Config) (*Function, error) {
 		return nil, errors.Join(fmt.Errorf("start function: %w", err), os.RemoveAll(folder))
 	}
 	f := &Function{address: address, emulator: emulator, folder: folder}
-	if err := f.await(ctx); err != nil {
+	if err := errors.Join(f.await(ctx, runtimeAPI), f.await(ctx, address)); err != nil {
 		f.Kill()
 		return nil, fmt.Errorf("start function: %w", err)
 	}
 	return f, nil
 }
 
-func (f *Function) await(ctx context.Context) error {
+// await waits until the emulator listens on the address.
+func (f *Function) await(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	dialer := net.Dialer{Timeout: time.Second}
 	for {
-		if conn, err := dialer.DialContext(ctx, "tcp", f.address); err == nil {
+		if conn, err := dialer.DialContext(ctx, "tcp", address); err == nil {
 			return conn.Close()
 		}
 		select {
 		case <-f.emulator.Done():
 			return fmt.Errorf("the emulator ended before it was ready: %w", f.emulator.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("the emulator is not ready on %s: %w", f.address, ctx.Err())
+			return fmt.Errorf("the emulator is not ready on %s: %w", address, ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -168,18 +170,4 @@ func Succeeded(reply []byte) bool {
 		OK bool `json:"ok"`
 	}
 	return json.Unmarshal(reply, &answer) == nil && answer.OK
-}
-
-// freeAddresses returns two loopback addresses that were free a moment ago.
-func freeAddresses(ctx context.Context) (first, second string, err error) {
-	var config net.ListenConfig
-	one, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	other, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", errors.Join(err, one.Close())
-	}
-	return one.Addr().String(), other.Addr().String(), errors.Join(one.Close(), other.Close())
 }

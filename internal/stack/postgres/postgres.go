@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/openlup/outbox-dispatch/internal/stack/guard"
+	"github.com/openlup/outbox-dispatch/internal/stack/port"
 )
 
 const startLimit = 60 * time.Second
@@ -68,22 +68,22 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 	if err := who.own(s.folder); err != nil {
 		return err
 	}
-	port, err := freePort(ctx)
+	number, err := port.Free(ctx)
 	if err != nil {
 		return err
 	}
-	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", number)
 	if bin := find(); bin != "" {
 		s.From = bin
-		err = s.startFound(ctx, bin, port, config, who)
+		err = s.startFound(ctx, bin, number, config, who)
 	} else {
 		s.From = "fetched " + string(fetchedVersion)
-		err = s.startFetched(ctx, port, config, who)
+		err = s.startFetched(ctx, number, config, who)
 	}
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, port)
+	return s.await(ctx, number)
 }
 
 // startFound initialises a data folder and starts the machine's own server on it.
@@ -179,14 +179,4 @@ func find() string {
 func executable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	return port, listener.Close()
 }
