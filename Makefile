@@ -42,10 +42,10 @@ dispatch: stack ## one pass of the dispatch function against DATABASE_URL (EVENT
 	@$(STACK) invoke -function dispatch -timeout $(TIMEOUT) -event "$(EVENT)"
 
 fmt: $(LINT) ## format every module
-	@for m in $(MODULES); do (cd $$m && $(LINT) fmt); done
+	@for m in $(MODULES); do (cd $$m && $(LINT) fmt --config $(CURDIR)/.golangci.yaml $$(go list -f '{{.Dir}}' ./...)); done
 
 lint: $(LINT) ## linter, import rules and formatting of every module
-	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yaml && $(LINT) fmt --config $(CURDIR)/.golangci.yaml --diff); done
+	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yaml && $(LINT) fmt --config $(CURDIR)/.golangci.yaml --diff $$(go list -f '{{.Dir}}' ./...)); done
 
 api: ## refresh the API snapshots in internal/api
 	@mkdir -p internal/api; for p in $(PUBLIC); do go doc -all ./$$p > internal/api/$${p//\//-}.txt || exit 1; done

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 
 	"github.com/openlup/outbox-dispatch/internal/stack/lambda"
-	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
 const routesFile = `
@@ -65,16 +65,16 @@ func newWorld(t *testing.T) *world {
 }
 
 // function starts a sandbox of the dispatch function.
-func (w *world) function(timeout time.Duration, env ...string) *lambda.Function {
+func (w *world) function(timeout time.Duration) *lambda.Function {
 	w.Helper()
 	config, err := tools()
 	if err != nil {
 		w.Fatalf("build: %v", err)
 	}
 	config.Timeout, config.Log = timeout, &w.log
-	config.Env = append([]string{
+	config.Env = []string{
 		"DATABASE_URL=" + w.url, "OUTBOX_ROUTES=" + routesFile, "HOOK_URL=" + w.hook.URL, "OUTBOX_BATCH_SIZE=100",
-	}, env...)
+	}
 	f, err := lambda.Start(w.Context(), config)
 	if err != nil {
 		w.Fatalf("start the function: %v", err)
