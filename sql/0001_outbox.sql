@@ -322,7 +322,7 @@ begin
             'discardReason', case s.outcome when 'discard' then 'permanent_error' else 'max_attempts' end,
             'discardedAt', now(), 'finalAttempts', e.attempts)
           when 'snooze' then jsonb_build_object(
-            'snoozeCount', 1 + case when e.metadata ->> 'snoozeCount' ~ '^\s*[-+]?\d{1,15}\s*$'
+            'snoozeCount', 1 + case when e.metadata ->> 'snoozeCount' ~ '^ *[-+]?[0-9]{1,15} *$'
               then (e.metadata ->> 'snoozeCount')::bigint else 0 end,
             'lastSnoozedAt', now())
           else '{}' end
