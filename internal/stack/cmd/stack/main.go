@@ -18,7 +18,7 @@ const usage = `usage, in the repository's root:
   stack invoke -function NAME [-event FILE] [-timeout SECONDS]
                                                  run a function under the emulator; standard output is its reply
   stack build                                    both functions, arm64, zipped, into dist/
-  stack run                                      the whole rail, 300 events
+  stack run                                      the whole rail on local parts, 300 events
 `
 
 func main() {
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string) error {
 	case "build":
 		return build(ctx)
 	case "run":
-		return runRail(ctx)
+		return runRail(ctx, os.Getenv("NO_COLOR") != "")
 	case "help", "-h", "--help":
 		_, err := os.Stdout.WriteString(usage)
 		return err

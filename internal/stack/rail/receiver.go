@@ -1,0 +1,114 @@
+package rail
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+)
+
+// request is one delivery, as the receiver saw it.
+type request struct {
+	endpoint, id string
+	aggregate    string
+	body         string
+	signed       bool // every expected signature verifies
+	status       int  // what the receiver answered
+}
+
+// receiver is the webhooks' other end: it verifies signatures, answers as the scenario wants, and remembers.
+type receiver struct {
+	*httptest.Server
+	secrets map[string][][]byte // by endpoint; one signature each
+
+	mu       sync.Mutex
+	requests []request
+	seen     map[string]int // requests by event
+	outage   int            // how many requests billing still turns away
+}
+
+func newReceiver() *receiver {
+	r := &receiver{seen: map[string]int{}, outage: 3, secrets: map[string][][]byte{
+		"crm": {randomKey()}, "billing": {randomKey(), randomKey()}, "mail": {randomKey()},
+	}}
+	r.Server = httptest.NewServer(http.HandlerFunc(r.receive))
+	return r
+}
+
+func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return
+	}
+	got := request{
+		endpoint: strings.TrimPrefix(req.URL.Path, "/"), id: req.Header.Get("webhook-id"),
+		aggregate: req.Header.Get("outbox-aggregate-id"), body: string(body),
+	}
+	got.signed = verify(r.secrets[got.endpoint], got.id, req.Header.Get("webhook-timestamp"), body, req.Header.Get("webhook-signature"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen[got.id]++
+	got.status = r.answer(got)
+	r.requests = append(r.requests, got)
+	if got.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "60")
+	}
+	w.WriteHeader(got.status)
+}
+
+// answer plays the scenario: billing is out at first, mail fails now and then and refuses two kinds of payload.
+func (r *receiver) answer(got request) int {
+	switch {
+	case !got.signed:
+		return http.StatusUnauthorized
+	case got.endpoint == "billing" && r.outage > 0:
+		r.outage--
+		return http.StatusServiceUnavailable
+	case strings.Contains(got.body, `"gone"`):
+		return http.StatusGone
+	case strings.Contains(got.body, `"mailbox": 42`):
+		return http.StatusUnprocessableEntity
+	case got.endpoint == "mail" && r.seen[got.id] == 1 && len(r.seen)%9 == 0:
+		return http.StatusInternalServerError
+	default:
+		return http.StatusOK
+	}
+}
+
+// received returns what came so far.
+func (r *receiver) received() []request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]request(nil), r.requests...)
+}
+
+// verify checks a Standard Webhooks signature list on its own: one v1 signature for each key, and no other.
+func verify(keys [][]byte, id, timestamp string, body []byte, header string) bool {
+	signatures := strings.Fields(header)
+	if len(keys) == 0 || len(signatures) != len(keys) {
+		return false
+	}
+	for i, key := range keys {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(id + "." + timestamp + "."))
+		mac.Write(body)
+		if !hmac.Equal([]byte(signatures[i]), []byte("v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
+			return false
+		}
+	}
+	return true
+}
+
+func randomKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return key
+}
+
+// secret is a key as the routes take it.
+func secret(key []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(key) }

@@ -1,0 +1,215 @@
+package rail
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/lambda"
+	"github.com/openlup/outbox-dispatch/internal/stack/postgres"
+)
+
+const maxPasses = 40
+
+// Config of a run.
+type Config struct {
+	Root   string    // of the repository
+	Out    io.Writer // the story, for a person
+	Colour bool
+}
+
+// run is one run's parts.
+type run struct {
+	Config
+	conn     *pgx.Conn
+	receiver *receiver
+	log      *os.File
+	passes   []pass
+	reply    []byte // of the last pass
+}
+
+// pass is one invocation's counters.
+type pass struct {
+	Claimed, Processed, Retried, Snoozed, Discarded, Released int
+	Reason                                                    string
+	RunMs                                                     int64
+	aged                                                      int64 // delayed events that were made due before it
+}
+
+// Run plays the scenario and reports it. The error says that something could not be run, or how what arrived differs
+// from what should have.
+func Run(ctx context.Context, config Config) (err error) {
+	started := time.Now()
+	r := &run{Config: config, receiver: newReceiver()}
+	defer func() {
+		r.receiver.CloseClientConnections()
+		r.receiver.Close()
+	}()
+	logPath := filepath.Join(config.Root, ".local", "run.log")
+	if err := os.MkdirAll(filepath.Dir(logPath), 0o750); err != nil {
+		return err
+	}
+	if r.log, err = os.Create(logPath); err != nil { //nolint:gosec // in the repository's own folder
+		return err
+	}
+	defer func() { err = errors.Join(err, r.log.Close()) }()
+
+	server, err := postgres.Start(ctx, postgres.Config{Log: r.log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	r.say("%s private, from %s\n", r.bold("PostgreSQL"), server.From)
+	r.say("%s the functions and the runtime emulator (the first time this takes a minute)\n", r.bold("building  "))
+	if r.conn, err = pgx.Connect(ctx, server.URL); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.conn.Close(context.WithoutCancel(ctx))) }()
+
+	if err := r.play(ctx, server.URL); err != nil {
+		return fmt.Errorf("%w (the functions' logs are in %s)", err, logPath)
+	}
+	rows, err := r.rows(ctx)
+	if err != nil {
+		return err
+	}
+	faults := differences(rows, r.receiver.received())
+	r.report(rows, faults, time.Since(started))
+	if len(faults) > 0 {
+		return fmt.Errorf("%d differences (the functions' logs are in %s)", len(faults), logPath)
+	}
+	return nil
+}
+
+// play migrates, inserts and dispatches until nothing is left to do.
+func (r *run) play(ctx context.Context, url string) error {
+	migrate, err := r.function(ctx, "migrate", url)
+	if err != nil {
+		return err
+	}
+	defer migrate.Stop()
+	reply, err := migrate.Invoke(ctx, []byte("{}"))
+	if err != nil {
+		return err
+	}
+	r.say("%s %s\n", r.bold("migrate   "), reply)
+	if !lambda.Succeeded(reply) {
+		return errors.New("the migrate function failed")
+	}
+	if err := r.insert(ctx); err != nil {
+		return err
+	}
+	dispatch, err := r.function(ctx, "dispatch", url)
+	if err != nil {
+		return err
+	}
+	defer dispatch.Stop()
+	for len(r.passes) < maxPasses {
+		if err := r.dispatch(ctx, dispatch); err != nil {
+			return err
+		}
+		aged, left, err := r.age(ctx)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			return nil
+		}
+		r.passes[len(r.passes)-1].aged = aged
+	}
+	return fmt.Errorf("not drained after %d passes", maxPasses)
+}
+
+func (r *run) function(ctx context.Context, name, url string) (*lambda.Function, error) {
+	builder := lambda.Builder{Root: r.Root, Log: r.log}
+	config := lambda.Config{Log: r.log, Timeout: 30 * time.Second, Env: []string{
+		"DATABASE_URL=" + url, "OUTBOX_ROUTES=" + routesFile, "OUTBOX_ROUTES_FILE=", "HOOKS=" + r.receiver.URL,
+		"OUTBOX_MAX_ATTEMPTS=" + strconv.Itoa(maxAttempts), "OUTBOX_BATCH_SIZE=50",
+		"CRM_SECRET=" + secret(r.receiver.secrets["crm"][0]), "MAIL_SECRET=" + secret(r.receiver.secrets["mail"][0]),
+		"BILLING_NEW=" + secret(r.receiver.secrets["billing"][0]), "BILLING_OLD=" + secret(r.receiver.secrets["billing"][1]),
+	}}
+	var err error
+	if config.Emulator, err = builder.Emulator(ctx); err != nil {
+		return nil, err
+	}
+	if config.Binary, err = builder.Function(ctx, name); err != nil {
+		return nil, err
+	}
+	return lambda.Start(ctx, config)
+}
+
+const insertSQL = `
+insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload)
+values ($1, $2, $3, $4, $5)`
+
+func (r *run) insert(ctx context.Context) error {
+	for _, e := range scenario() {
+		if _, err := r.conn.Exec(ctx, insertSQL, e.aggregateType, e.aggregateID, e.eventType, e.key, e.payload); err != nil {
+			return fmt.Errorf("insert %s: %w", e.key, err)
+		}
+	}
+	r.say("%s %d events of 40 aggregates, by plain SQL\n", r.bold("inserted  "), eventCount)
+	return nil
+}
+
+func (r *run) dispatch(ctx context.Context, f *lambda.Function) error {
+	var err error
+	if r.reply, err = f.Invoke(ctx, []byte("{}")); err != nil {
+		return err
+	}
+	var p pass
+	if err := json.Unmarshal(r.reply, &p); err != nil || !lambda.Succeeded(r.reply) {
+		return fmt.Errorf("the dispatch function failed: %s", r.reply)
+	}
+	r.passes = append(r.passes, p)
+	return nil
+}
+
+const (
+	ageSQL  = `update outbox_events set available_at = now() where status in ('failed', 'pending') and available_at > now()`
+	leftSQL = `select count(*) from outbox_events where status in ('pending', 'failed', 'processing') and event_type <> 'order.archived'`
+)
+
+// age makes delayed events due, as waiting would, and tells how many are left.
+func (r *run) age(ctx context.Context) (aged, left int64, err error) {
+	if err := r.conn.QueryRow(ctx, leftSQL).Scan(&left); err != nil {
+		return 0, 0, fmt.Errorf("count what is left: %w", err)
+	}
+	tag, err := r.conn.Exec(ctx, ageSQL)
+	if err != nil {
+		return 0, 0, fmt.Errorf("age events: %w", err)
+	}
+	return tag.RowsAffected(), left, nil
+}
+
+const rowsSQL = `
+select id::text, position, idempotency_key, status, attempts, coalesce((metadata->>'snoozeCount')::int, 0),
+       coalesce(error, ''), payload::text
+from outbox_events order by position`
+
+// rows reads the events' ends beside what was meant to become of them.
+func (r *run) rows(ctx context.Context) ([]row, error) {
+	meant := map[string]event{}
+	for _, e := range scenario() {
+		meant[e.key] = e
+	}
+	found, err := r.conn.Query(ctx, rowsSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read the events: %w", err)
+	}
+	return pgx.CollectRows(found, func(from pgx.CollectableRow) (row, error) {
+		var end row
+		var key string
+		err := from.Scan(&end.id, &end.position, &key, &end.status, &end.attempts, &end.snoozes, &end.reason, &end.stored)
+		end.event = meant[key]
+		return end, err
+	})
+}
