@@ -64,6 +64,7 @@ func measureShape(ctx context.Context, ws *workspace, p point, r *report) error 
 	if err := p.fill(ctx, db, p.size, p.statistics); err != nil {
 		return err
 	}
+	ws.settle(ctx)
 	for _, f := range claimFunctions() {
 		cost, err := measureClaim(ctx, db, f.call, p.options)
 		if err != nil {

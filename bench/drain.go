@@ -79,7 +79,7 @@ func inOutbox(ctx context.Context, ws *workspace, name string, n int, drain func
 	return d, errors.Join(err, ws.drop(ctx, db))
 }
 
-// settle flushes what filling the table left to write, so that no contender pays for it. Without the right to do so
+// settle flushes what filling the table left to write, so that no measurement pays for it. Without the right to do so
 // the checkpoint comes whenever it comes.
 func (ws *workspace) settle(ctx context.Context) { _, _ = ws.server.Exec(ctx, "checkpoint") }
 

@@ -35,8 +35,8 @@ func differences(rows []row, requests []request) []string {
 			continue
 		case !req.signed:
 			fault("%s: a request to %s carried a bad signature", r.key, req.endpoint)
-		case req.endpoint != endpoints[r.eventType]:
-			fault("%s: went to %s, want %s", r.key, req.endpoint, endpoints[r.eventType])
+		case req.endpoint != endpoint(r.eventType):
+			fault("%s: went to %s, want %s", r.key, req.endpoint, endpoint(r.eventType))
 		case req.body != r.stored:
 			fault("%s: the body differs from the stored payload", r.key)
 		}

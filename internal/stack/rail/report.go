@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -78,7 +80,7 @@ func (r *run) reportTypes(rows []row) {
 	for _, name := range slices.Sorted(maps.Keys(byType)) {
 		c := byType[name]
 		lines = append(lines, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d",
-			name, cmp.Or(endpoints[name], "(another worker's)"), c.all, c.processed, c.discarded, c.pending))
+			name, cmp.Or(endpoint(name), "(another worker's)"), c.all, c.processed, c.discarded, c.pending))
 	}
 	r.table("what was sent", lines...)
 }
@@ -100,13 +102,13 @@ func (r *run) reportEndpoints() {
 				bad++
 			}
 		}
-		away := ""
+		var away []string
 		for _, status := range slices.Sorted(maps.Keys(answers)) {
 			if status != http.StatusOK {
-				away += fmt.Sprintf("%d x %d  ", answers[status], status)
+				away = append(away, fmt.Sprintf("%d x %d", answers[status], status))
 			}
 		}
-		lines = append(lines, fmt.Sprintf("/%s\t%d\t%d\t%d\t%s\t%d", name, all, len(events), answers[http.StatusOK], cmp.Or(away, "-"), bad))
+		lines = append(lines, fmt.Sprintf("/%s\t%d\t%d\t%d\t%s\t%d", name, all, len(events), answers[http.StatusOK], cmp.Or(strings.Join(away, ", "), "-"), bad))
 	}
 	r.table("what was received", lines...)
 }
@@ -129,11 +131,11 @@ func (r *run) reportOrder(rows []row) {
 		if n := id[len(id)-2:]; n != "03" && n != "24" && n != "35" {
 			continue
 		}
-		line := ends[0].aggregateType + " …" + id[len(id)-2:] + "\t"
-		for _, end := range ends {
-			line += fmt.Sprintf("%d ", end.position)
+		positions := make([]string, len(ends))
+		for i, end := range ends {
+			positions[i] = strconv.FormatInt(end.position, 10)
 		}
-		lines = append(lines, line)
+		lines = append(lines, fmt.Sprintf("%s …%s\t%s", ends[0].aggregateType, id[len(id)-2:], strings.Join(positions, " ")))
 	}
 	lines = append(lines, fmt.Sprintf("… and %d more\tchecked below", len(accepted)-len(lines)+1))
 	r.table("in what order", lines...)

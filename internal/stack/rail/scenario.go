@@ -31,12 +31,18 @@ type event struct {
 	fate                       fate
 }
 
-// endpoints, by event type.
-var endpoints = map[string]string{
-	"order.placed": "crm", "order.paid": "crm", "order.shipped": "crm",
-	"invoice.issued": "billing", "invoice.paid": "billing",
-	"user.registered": "mail", "user.invited": "mail",
-	"order.archived": "",
+// endpoint is where events of a type must go; "" for a type that has no route.
+func endpoint(eventType string) string {
+	switch eventType {
+	case "order.placed", "order.paid", "order.shipped":
+		return "crm"
+	case "invoice.issued", "invoice.paid":
+		return "billing"
+	case "user.registered", "user.invited":
+		return "mail"
+	default:
+		return ""
+	}
 }
 
 const routesFile = `
@@ -58,7 +64,7 @@ routes:
 
 // scenario makes the events of 40 aggregates (20 orders, 10 invoices, 10 users), interleaved; the same every time.
 func scenario() []event {
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same events every time, on purpose
 	events := make([]event, 0, eventCount)
 	for n := range eventCount {
 		e := event{key: fmt.Sprintf("run-%03d", n), fate: delivered}
