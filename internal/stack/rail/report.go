@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,12 +50,12 @@ func (r *run) report(rows []row, faults []string, took time.Duration) {
 }
 
 func (r *run) reportPasses() {
-	lines := []string{"pass\tclaimed\tprocessed\tretried\tsnoozed\tdiscarded\treleased\tms\treason"}
+	lines := []string{"pass\tclaimed\tprocessed\tretried\tsnoozed\tdiscarded\treleased\tms\treason\tthen made due"}
 	for i, p := range r.passes {
-		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s",
-			i+1, p.Claimed, p.Processed, p.Retried, p.Snoozed, p.Discarded, p.Released, p.RunMs, cmp.Or(p.Reason, "-")))
+		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%d",
+			i+1, p.Claimed, p.Processed, p.Retried, p.Snoozed, p.Discarded, p.Released, p.RunMs, cmp.Or(p.Reason, "-"), p.aged))
 	}
-	r.table("dispatched (between passes, waiting events are made due by SQL: a minute or more in life)", lines...)
+	r.table("dispatched (after each pass, waiting events are made due by SQL; in life they wait a minute or more)", lines...)
 }
 
 func (r *run) reportTypes(rows []row) {
@@ -86,11 +87,11 @@ func (r *run) reportTypes(rows []row) {
 }
 
 func (r *run) reportEndpoints() {
-	lines := []string{"endpoint\trequests\tevents\taccepted\tturned away\tbad signatures"}
+	lines := []string{"endpoint\trequests\tevents\taccepted\tduplicates\tturned away\tbad signatures"}
 	requests := r.receiver.received()
 	for _, name := range []string{"crm", "billing", "mail"} {
 		events, answers := map[string]bool{}, map[int]int{}
-		all, bad := 0, 0
+		all, bad, accepted := 0, 0, map[string]bool{}
 		for _, req := range requests {
 			if req.endpoint != name {
 				continue
@@ -98,6 +99,9 @@ func (r *run) reportEndpoints() {
 			all++
 			events[req.id] = true
 			answers[req.status]++
+			if req.status == http.StatusOK {
+				accepted[req.id] = true
+			}
 			if !req.signed {
 				bad++
 			}
@@ -108,36 +112,33 @@ func (r *run) reportEndpoints() {
 				away = append(away, fmt.Sprintf("%d x %d", answers[status], status))
 			}
 		}
-		lines = append(lines, fmt.Sprintf("/%s\t%d\t%d\t%d\t%s\t%d", name, all, len(events), answers[http.StatusOK], cmp.Or(strings.Join(away, ", "), "-"), bad))
+		lines = append(lines, fmt.Sprintf("/%s\t%d\t%d\t%d\t%d\t%s\t%d",
+			name, all, len(events), len(accepted), answers[http.StatusOK]-len(accepted), cmp.Or(strings.Join(away, ", "), "-"), bad))
 	}
 	r.table("what was received", lines...)
 }
 
-// reportOrder shows the order in which three aggregates' events were accepted.
+// reportOrder shows the order in which three aggregates' events were accepted, and the verdict on all.
 func (r *run) reportOrder(rows []row) {
-	byID := map[string]row{}
-	for _, end := range rows {
-		byID[end.id] = end
-	}
-	accepted := map[string][]row{}
-	for _, req := range r.receiver.received() {
-		if req.status == http.StatusOK {
-			accepted[req.aggregate] = append(accepted[req.aggregate], byID[req.id])
+	byID, accepted := index(rows), map[string][]string{}
+	requests := r.receiver.received()
+	for _, req := range requests {
+		if end, ok := byID[req.id]; ok && req.status == http.StatusOK {
+			accepted[end.aggregate()] = append(accepted[end.aggregate()], strconv.FormatInt(end.position, 10))
 		}
 	}
 	lines := []string{"aggregate\taccepted, in this order (position)"}
-	for _, id := range slices.Sorted(maps.Keys(accepted)) {
-		ends := accepted[id]
-		if n := id[len(id)-2:]; n != "03" && n != "24" && n != "35" {
+	shown := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(accepted)) {
+		kind, _, _ := strings.Cut(name, "/")
+		if shown[kind] {
 			continue
 		}
-		positions := make([]string, len(ends))
-		for i, end := range ends {
-			positions[i] = strconv.FormatInt(end.position, 10)
-		}
-		lines = append(lines, fmt.Sprintf("%s …%s\t%s", ends[0].aggregateType, id[len(id)-2:], strings.Join(positions, " ")))
+		shown[kind] = true
+		lines = append(lines, fmt.Sprintf("%s …%s\t%s", kind, name[len(name)-2:], strings.Join(accepted[name], " ")))
 	}
-	lines = append(lines, fmt.Sprintf("… and %d more\tchecked below", len(accepted)-len(lines)+1))
+	aggregates, inverted := order(rows, requests)
+	lines = append(lines, fmt.Sprintf("all %d\t%d out of order", aggregates, len(inverted)))
 	r.table("in what order", lines...)
 }
 
@@ -165,4 +166,16 @@ func (r *run) reportTroubles(rows []row) {
 		lines = append(lines, fmt.Sprintf("%d\t%s", groups[group], group))
 	}
 	r.table("what did not go at the first try", lines...)
+}
+
+// reportLog prints where the functions' log is, and its end.
+func (r *run) reportLog(path string) {
+	const most = 30
+	r.say("\n%s %s\n", r.bold("the functions' log is in"), path)
+	text, err := os.ReadFile(path) //nolint:gosec // the run's own log
+	if err != nil || len(text) == 0 {
+		return
+	}
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	r.say("its last lines:\n%s\n", strings.Join(lines[max(0, len(lines)-most):], "\n"))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/openlup/outbox-dispatch/internal/stack/rail"
@@ -11,5 +12,9 @@ import (
 func runRail(ctx context.Context, noColour bool) error {
 	info, err := os.Stdout.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return rail.Run(ctx, rail.Config{Root: ".", Out: os.Stdout, Colour: terminal && !noColour})
+	if err := rail.Run(ctx, rail.Config{Root: ".", Out: os.Stdout, Colour: terminal && !noColour}); err != nil {
+		// Not wrapped: the exit code of a compiler that failed on the way is not this command's, and its text must be told.
+		return errors.New(err.Error())
+	}
+	return nil
 }
