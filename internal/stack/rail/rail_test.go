@@ -137,6 +137,10 @@ func TestATroubleThatNeverHappenedIsTold(t *testing.T) {
 	if got := calm.unplayed(); len(got) != 2 {
 		t.Errorf("told %q, want that none was retried and none snoozed", got)
 	}
+	stuck := run{left: 2, passes: []pass{{Retried: 1, Snoozed: 1, Discarded: 1}}}
+	if got := stuck.unplayed(); !slices.Equal(got, []string{"not drained: 2 events left after 1 passes"}) {
+		t.Errorf("told %q, want that 2 events are left", got)
+	}
 	full := run{passes: []pass{{Retried: 1, Snoozed: 1}, {Discarded: 1}}}
 	if got := full.unplayed(); len(got) != 0 {
 		t.Errorf("told %q, want nothing", got)
