@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// gatherTime is how long an outcome waits for others at most: a settle call costs more than that.
+const gatherTime = time.Millisecond
+
 // batch delivers what one claim returned: a single loop owns all its state, and hears from the handlers and from the
 // one settle call in flight by channels. Outcomes that come while a settle is under way go together with the next.
 type batch struct {
@@ -82,11 +85,29 @@ func (b *batch) run(ctx context.Context) error {
 		select {
 		case h := <-b.handled:
 			b.returned(ctx, h)
+			b.gather(ctx)
 		case s := <-b.settled:
 			b.answered(ctx, s)
 		}
 	}
 	return b.finish(ctx)
+}
+
+// gather takes the handlers that return within the next moment too, so that their outcomes share one settle call.
+func (b *batch) gather(ctx context.Context) {
+	if b.settling {
+		return // what returns meanwhile shares the next call anyway
+	}
+	moment := time.NewTimer(gatherTime)
+	defer moment.Stop()
+	for b.startRows(ctx); b.running > 0; b.startRows(ctx) {
+		select {
+		case h := <-b.handled:
+			b.returned(ctx, h)
+		case <-moment.C:
+			return
+		}
+	}
 }
 
 // finish hands back what was not started, and what a failing store did not take at first. Events confirmed done are
@@ -176,7 +197,7 @@ func (b *batch) returned(ctx context.Context, h handled) {
 	switch {
 	case opened:
 		b.flush(ctx) // the outcome is a call of its own before the break's release
-		b.breakCircuit(r.lane, route.Destination, orDefault(s.Delay, b.config.Snooze))
+		b.breakCircuit(r.lane, route.Destination)
 	case s.Outcome != Processed:
 		b.endLane(r.lane)
 	}
@@ -184,7 +205,7 @@ func (b *batch) returned(ctx context.Context, h handled) {
 
 // breakCircuit hands back the rows of a destination that is out; the rest of their lanes, and of the lane where it
 // showed, follows without delay. When every destination is out, the pass is over and all rows wait.
-func (b *batch) breakCircuit(failed *lane, destination string, delay time.Duration) {
+func (b *batch) breakCircuit(failed *lane, destination string) {
 	b.ended = true
 	for _, route := range b.registry {
 		b.ended = b.ended && b.circuits.isOpen(route.Destination)
@@ -205,7 +226,7 @@ func (b *batch) breakCircuit(failed *lane, destination string, delay time.Durati
 	gone := func(r *row) bool { return slices.Contains(out, r) || slices.Contains(rest, r) }
 	b.aside = slices.DeleteFunc(b.aside, gone)
 	b.queue = slices.DeleteFunc(b.queue, gone)
-	b.release(out, delay)
+	b.release(out, b.config.Snooze)
 	b.release(rest, 0)
 }
 

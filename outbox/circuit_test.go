@@ -90,10 +90,11 @@ func TestSnoozeBreaksTheCircuit(t *testing.T) {
 		},
 	})
 	inBubble(t, "a_handler_may_name_the_delay", func(t *testing.T) {
-		w := newWorld(batch(ev("a1")))
+		w := newWorld(batch(ev("a1"), ev("b1")))
 		w.replies["a1"] = answering(outbox.Snooze(errors.New("busy"), 90*time.Second))
 		w.run(t.Context(), t)
 		w.wantSettled(t, "a1", "snooze(busy)+1m30s")
+		w.wantSettled(t, "b1", "release+5m0s") // the rows of the break wait snooze seconds
 	})
 }
 
@@ -111,6 +112,9 @@ func TestSnoozeBudget(t *testing.T) {
 		{`{}`, "snooze(down)+5m0s"},
 		{`true`, "snooze(down)+5m0s"},
 		{`-3`, "snooze(down)+5m0s"},
+		{`" 20 "`, spent},
+		{`"\t20"`, "snooze(down)+5m0s"},              // SQL trims spaces only
+		{`"00000000000000020"`, "snooze(down)+5m0s"}, // and takes 15 digits
 	} {
 		inBubble(t, "snoozeCount_"+c.count, func(t *testing.T) {
 			w := newWorld(batch(ev("a1", snoozes(c.count))))

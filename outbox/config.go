@@ -43,7 +43,7 @@ type Config struct {
 
 	BatchSize   int           // events per claim
 	Visibility  time.Duration // length of a lease
-	MaxAttempts int
+	MaxAttempts int           // attempts after which an event is discarded
 	BackoffBase time.Duration
 	BackoffCap  time.Duration
 	Snooze      time.Duration // delay of a snoozed event when its handler names none
@@ -62,7 +62,7 @@ type Pass struct {
 	// the time left, less [StatsDeadline] and [MarkMargin]. Without a deadline there is no limit.
 	SoftBudget time.Duration
 	// EventTypes limits the pass to these of the registry's types; the others are held, so that order stays.
-	// Nil means all. A type that the registry lacks is an error.
+	// Nil means all. An empty list, and a type that the registry lacks, are errors.
 	EventTypes []string
 	// BatchSize replaces the worker's for this pass; zero keeps it.
 	BatchSize int

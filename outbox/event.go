@@ -33,6 +33,9 @@ type Event struct {
 	Metadata json.RawMessage
 }
 
+// maxSnoozeDigits is the longest snooze count, sign included, that SQL takes for one.
+const maxSnoozeDigits = 16
+
 // aggregate is the key of a lane.
 type aggregate struct{ kind, id string }
 
@@ -46,16 +49,16 @@ func (e Event) ClaimToken() string {
 	return token
 }
 
-// SnoozeCount returns how often the event was snoozed over its whole life: an integer, or a text that holds one;
-// anything else counts as 0.
+// SnoozeCount returns how often the event was snoozed over its whole life: an integer, or a text that holds one, as
+// SQL reads it; anything else counts as 0.
 func (e Event) SnoozeCount() int {
 	raw := string(e.metadata("snoozeCount"))
 	var text string
 	if json.Unmarshal([]byte(raw), &text) == nil {
-		raw = strings.TrimSpace(text)
+		raw = strings.Trim(text, " ")
 	}
 	n, err := strconv.Atoi(raw)
-	if err != nil {
+	if err != nil || len(raw) > maxSnoozeDigits {
 		return 0
 	}
 	return n

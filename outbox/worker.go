@@ -13,6 +13,9 @@ import (
 // safeMessage is the longest error text, in characters, logged with queue_stats_failed.
 const safeMessage = 300
 
+// replyMargin is what late statistics leave of the invocation for the reply to be sent.
+const replyMargin = 500 * time.Millisecond
+
 // Worker runs passes. It is safe for concurrent use; each pass has its own state.
 type Worker struct {
 	config Config
@@ -44,14 +47,14 @@ func (e *StoreError) Unwrap() error { return e.Err }
 func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 	p := newPass(ctx, w.config, settings)
 	if len(p.registry) == 0 {
-		return p.skip(ctx, ReasonRegistryEmpty), nil
+		return p.skip(ReasonRegistryEmpty), nil
 	}
 	if err := p.hold(settings.EventTypes); err != nil {
 		return Result{ByEventType: map[string]TypeCounts{}, DiscardedEventIDs: []string{}}, err
 	}
 	p.holdUnfit(ctx)
 	if types, _ := p.types(); len(types) == 0 {
-		return p.skip(ctx, ReasonBudgetTooSmall), nil
+		return p.skip(ReasonBudgetTooSmall), nil
 	}
 	if err := p.drain(ctx); err != nil {
 		return p.result(false), err
@@ -66,7 +69,7 @@ func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 	return p.result(true), nil
 }
 
-func (p *pass) skip(_ context.Context, reason string) Result {
+func (p *pass) skip(reason string) Result {
 	p.counts.Skipped, p.counts.Reason = true, reason
 	p.report.observe("finished", 0)
 	return p.result(true)
@@ -76,6 +79,9 @@ func (p *pass) skip(_ context.Context, reason string) Result {
 func (p *pass) hold(only []string) error {
 	if only == nil {
 		return nil
+	}
+	if len(only) == 0 {
+		return errors.New("event types: an empty list, takes nil for all types or at least one")
 	}
 	var faults []error
 	for _, name := range only {
@@ -116,7 +122,11 @@ func (p *pass) queueStats(ctx context.Context) json.RawMessage {
 	if p.config.Stats == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StatsDeadline)
+	limit := StatsDeadline
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)-replyMargin)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	type answer struct {
 		stats json.RawMessage

@@ -70,10 +70,20 @@ create function public.outbox_discard_spent(p_event_types text[], p_max_attempts
 language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
+set enable_seqscan = off
 set plan_cache_mode = force_custom_plan
 set jit = off
 as $$
 begin
+  -- Planning the update costs far more than finding out that there is nothing to do, as there nearly always is.
+  if p_max_attempts > 1 and not exists (
+    select from unnest(p_event_types) as t (event_type)
+    where (select true from outbox_events x
+           where x.spent is not null and x.event_type = t.event_type and x.spent >= p_max_attempts
+           order by x.event_type, x.spent, x.position limit 1)
+  ) then
+    return;
+  end if;
   update outbox_events e
   set status = 'discarded',
       error = left(coalesce(e.error, '') || ' | max_attempts_exhausted_at_claim', 2000),
@@ -114,8 +124,8 @@ $$;
 
 -- Takes due rows, oldest first, and leases each under a fresh token: the one implementation behind every claim.
 -- p_types are claimed; p_passable are the types whose unfinished rows don't block their aggregate. p_kind: 'any',
--- 'ordinary' (leases that ran out are left, and block), or 'recovered' (at most one row, whose lease ran out, if one
--- stands in the first window of candidates: looking further would read the whole backlog when there is none).
+-- 'ordinary' (leases that ran out are left, and block), 'recovered' (at most one row, whose lease ran out), or 'front'
+-- (the same, if one stands among a type's first rows: looking further reads the whole backlog when there is none).
 -- Arguments are trusted: callers clamp.
 create function public.outbox_take(
   p_types text[], p_passable text[], p_kind text, p_batch_size int, p_visibility_seconds int, p_max_attempts int
@@ -128,8 +138,9 @@ set plan_cache_mode = force_custom_plan
 set jit = off
 as $$
 declare
-  v_wanted  int := case when p_kind = 'recovered' then 1 else p_batch_size end;
-  v_window  int := greatest(2 * p_batch_size, 50);
+  v_lost    boolean := p_kind in ('recovered', 'front');
+  v_wanted  int := case when v_lost then 1 else p_batch_size end;
+  v_window  int := case when p_kind = 'recovered' then null when v_lost then 2 * p_batch_size else p_batch_size end;
   v_delayed int := 1000;
   v_ids     uuid[];
   v_cut     boolean;  -- some type had more candidates than its window
@@ -145,9 +156,9 @@ begin
       cross join lateral (
         (select e.id, e.position, false as delayed
          from outbox_events e
-         where e.unfinished and e.event_type = t.event_type and e.wake_at is null
+         where not v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at is null
            and e.available_at <= now() and e.attempts < p_max_attempts
-           and (p_kind <> 'ordinary' or e.status <> 'processing')
+           and (p_kind = 'any' or e.status <> 'processing')
            and (select true from outbox_events o
                 where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
                   and o.position < e.position and o.event_type <> all (p_passable)
@@ -157,7 +168,7 @@ begin
         union all
         (select e.id, e.position, true
          from outbox_events e
-         where p_kind <> 'recovered' and e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
+         where not v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
            and e.available_at <= now() and e.attempts < p_max_attempts
            and (select true from outbox_events o
                 where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
@@ -165,6 +176,19 @@ begin
                 order by o.position limit 1) is null
          order by e.wake_at, e.position
          limit v_delayed)
+        union all
+        -- Lost leases: the window limits what is read, and only they are probed.
+        (select x.id, x.position, false
+         from (select e.id, e.position, e.status, e.available_at, e.attempts, e.aggregate_type, e.aggregate_id
+               from outbox_events e
+               where v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at is null
+               order by e.wake_at, e.position
+               limit v_window) x
+         where x.status = 'processing' and x.available_at <= now() and x.attempts < p_max_attempts
+           and (select true from outbox_events o
+                where o.unfinished and o.aggregate_type = x.aggregate_type and o.aggregate_id = x.aggregate_id
+                  and o.position < x.position and o.event_type <> all (p_passable)
+                order by o.position limit 1) is null)
       ) c
     ), windows as (
       select max(position) filter (where not delayed) as last,
@@ -176,6 +200,7 @@ begin
            coalesce((select bool_or(fresh_cut or delayed_cut) from windows), false),
            (select min(last) from windows where fresh_cut)
     into v_ids, v_cut, v_horizon;
+    exit when v_ids is null; -- and with = any (null) the planner may choose to read everything
 
     -- 2. Lock what is still as it was: a lock rechecks only what its own statement says.
     select array_agg(l.id) into v_ids
@@ -184,30 +209,33 @@ begin
       from outbox_events e
       where e.id = any (v_ids) and (v_horizon is null or e.position <= v_horizon)
         and e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < p_max_attempts
-        and (p_kind = 'any' or (e.status = 'processing') = (p_kind = 'recovered'))
+        and (p_kind = 'any' or (e.status = 'processing') = v_lost)
       order by e.position
       limit v_wanted
       for no key update skip locked
     ) l;
 
     -- 3. Lease, after one more look at what blocks: a commit between 1 and 2 may have changed it.
-    return query
-    update outbox_events e
-    set status = 'processing',
-        attempts = e.attempts + 1,
-        available_at = now() + make_interval(secs => p_visibility_seconds),
-        metadata = case when jsonb_typeof(e.metadata) = 'object' then e.metadata else '{}' end
-          || jsonb_build_object('lastClaimedAt', now(), 'claimToken', gen_random_uuid()::text)
-    where e.id = any (v_ids)
-      and (select true from outbox_events o
-           where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
-             and o.position < e.position and o.event_type <> all (p_passable)
-           order by o.position limit 1) is null
-    returning e.*;
-    get diagnostics v_taken = row_count;
+    v_taken := 0;
+    if v_ids is not null then
+      return query
+      update outbox_events e
+      set status = 'processing',
+          attempts = e.attempts + 1,
+          available_at = now() + make_interval(secs => p_visibility_seconds),
+          metadata = case when jsonb_typeof(e.metadata) = 'object' then e.metadata else '{}' end
+            || jsonb_build_object('lastClaimedAt', now(), 'claimToken', gen_random_uuid()::text)
+      where e.id = any (v_ids)
+        and (select true from outbox_events o
+             where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
+               and o.position < e.position and o.event_type <> all (p_passable)
+             order by o.position limit 1) is null
+      returning e.*;
+      get diagnostics v_taken = row_count;
+    end if;
 
     v_wanted := v_wanted - v_taken;
-    exit when v_wanted <= 0 or not v_cut or p_kind = 'recovered';
+    exit when v_wanted <= 0 or not v_cut or v_lost;
     -- Rows locked by others filled a window: look further, so that they don't use up the batch.
     v_window := v_window * 8;
     v_delayed := v_delayed * 8;
@@ -280,7 +308,7 @@ declare
 begin
   if p_event_ids is null or p_claim_tokens is null or p_outcomes is null or p_reasons is null or p_details is null
      or p_delay_seconds is null
-     or cardinality(p_event_ids) <> all (array[cardinality(p_claim_tokens), cardinality(p_outcomes),
+     or cardinality(p_event_ids) <> any (array[cardinality(p_claim_tokens), cardinality(p_outcomes),
           cardinality(p_reasons), cardinality(p_details), cardinality(p_delay_seconds)]) then
     raise exception 'outbox_settle_invalid_input' using errcode = '22023';
   end if;

@@ -40,11 +40,11 @@ begin
     where t is not null and t <> all (v_types) and t <> all (v_held));
 
   perform outbox_discard_spent(v_types, v_ceiling);
-  foreach v_kind in array case when p_prefer_recovered then array['recovered', 'ordinary']
+  foreach v_kind in array case when p_prefer_recovered then array['front', 'ordinary', 'recovered']
                                else array['ordinary', 'recovered'] end loop
     return query
     select e.id, e.position, e.created_at, e.aggregate_type, e.aggregate_id, e.event_type, e.idempotency_key,
-      e.attempts, e.payload, e.metadata, v_kind = 'recovered'
+      e.attempts, e.payload, e.metadata, v_kind <> 'ordinary'
     from outbox_take(v_types, v_passable, v_kind, v_batch, v_visibility, v_ceiling) e;
     exit when found;
   end loop;
@@ -74,9 +74,10 @@ as $$
       greatest(
         (select extract(epoch from now() - e.available_at) from outbox_events e
          where e.unfinished and e.event_type = t.event_type and e.wake_at is null and e.status = 'pending'
+           and isfinite(e.available_at)
          order by e.wake_at, e.position limit 1),
         (select extract(epoch from now() - e.wake_at) from outbox_events e
-         where e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
+         where e.unfinished and e.event_type = t.event_type and e.wake_at > '-infinity' and e.wake_at <= now()
          order by e.wake_at limit 1), 0) as oldest
     from (select event_type from types where event_type is not null limit 100) t
   )
