@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,35 @@ func (c HTTPConfig) Faults() []*FieldError {
 		report("user agent", "takes printable ASCII")
 	}
 	return faults
+}
+
+// BlockedHost returns the fault of a URL whose host is an address, or localhost or a name under it, that the handler
+// would refuse to dial: every event would be discarded as address_blocked. Nil means that the host is reachable as far
+// as can be told without a name lookup. [NewHTTP] accepts such a URL nevertheless.
+func (c HTTPConfig) BlockedHost() *FieldError {
+	parsed, err := url.Parse(c.URL)
+	if err != nil {
+		return nil // one of Faults
+	}
+	addresses := literalAddresses(parsed.Hostname())
+	allowed := func(address netip.Addr) bool { return !newGuard(c.AllowPrivate).blocks(address) }
+	if len(addresses) == 0 || slices.ContainsFunc(addresses, allowed) {
+		return nil
+	}
+	return &FieldError{Field: "url", Problem: "the address is private or special, and would be refused; " +
+		"add its network to allow_private, like 127.0.0.0/8"}
+}
+
+// literalAddresses returns the addresses of a host that needs no name server; none for every other.
+func literalAddresses(host string) []netip.Addr {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{address}
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	}
+	return nil
 }
 
 // CheckPrefix tells why a network cannot be listed in [HTTPConfig].AllowPrivate; nil means that it can.

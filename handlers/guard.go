@@ -71,12 +71,17 @@ func (g *guard) check(resolved string) error {
 	if err != nil {
 		return fmt.Errorf("parse the dialled address: %w", err)
 	}
-	// A prefix never contains an address that has a zone.
-	address := endpoint.Addr().Unmap().WithZone("")
-	if contains(g.denied, address) && !contains(g.allowed, address) {
-		return &blockedError{address: address}
+	if g.blocks(endpoint.Addr()) {
+		return &blockedError{address: endpoint.Addr()}
 	}
 	return nil
+}
+
+// blocks tells whether an address must not be reached.
+func (g *guard) blocks(address netip.Addr) bool {
+	// A prefix never contains an address that has a zone.
+	address = address.Unmap().WithZone("")
+	return contains(g.denied, address) && !contains(g.allowed, address)
 }
 
 func contains(prefixes []netip.Prefix, address netip.Addr) bool {

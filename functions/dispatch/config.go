@@ -150,5 +150,5 @@ func readRoutes(getenv func(string) string) (text []byte, name string, err error
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: takes a readable file, or set %s: %w", source, routesText, err)
 	}
-	return text, filepath.Base(path), nil
+	return text, path, nil
 }

@@ -123,12 +123,17 @@ func TestRoutesComeInlineThenFromTheFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(testRoutes, "order.paid", "order.shipped")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	faulty := filepath.Join(t.TempDir(), "faulty.yaml")
+	if err := os.WriteFile(faulty, []byte("version: 2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct{ inline, file, want string }{
 		"file":                 {"", file, "order.shipped"},
 		"inline wins":          {testRoutes, file, "order.paid"},
 		"missing":              {"", file + ".none", "OUTBOX_ROUTES_FILE: takes a readable file, or set OUTBOX_ROUTES"},
 		"beside this binary":   {"", "", "OUTBOX_ROUTES_FILE (not set): takes a readable file"},
 		"a fault's name":       {"version: 2", "", "OUTBOX_ROUTES:1:"},
+		"a fault's path":       {"", faulty, faulty + ":1:"},
 		"a folder, not a file": {"", filepath.Dir(file), "is a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {

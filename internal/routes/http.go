@@ -32,17 +32,24 @@ func (p *parser) http(kind entry) Destination {
 	if allow, found := fields["allow_http"]; found {
 		config.AllowHTTP = p.truth(allow.value, allow.path)
 	}
+	networksSound := true
 	if allow, found := fields["allow_private"]; found {
+		before := len(p.faults)
 		for _, t := range p.texts(allow.value, allow.path) {
 			if prefix, sound := p.prefix(t); sound {
 				config.AllowPrivate = append(config.AllowPrivate, prefix)
 			}
 		}
+		networksSound = len(p.faults) == before
 	}
 	for _, problem := range config.Faults() {
 		if place, unreported := places[problem.Field]; unreported {
 			p.report(place.line, place.path, "%s", problem.Problem)
 		}
+	}
+	// A network that was refused is fault enough: it may be the one that is missing.
+	if blocked := config.BlockedHost(); blocked != nil && networksSound {
+		p.report(places["url"].line, places["url"].path, "%s", blocked.Problem)
 	}
 	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultHTTPTimeout)}
 }
@@ -51,7 +58,7 @@ func (p *parser) prefix(t text) (netip.Prefix, bool) {
 	prefix, err := netip.ParsePrefix(t.value)
 	switch {
 	case err != nil:
-		p.report(t.line, t.path, "%s is no network, takes one like 10.0.0.0/8 or fd00::/8", t.shown())
+		p.report(t.line, t.path, "%s is no network, takes one like 10.0.0.0/8 or fd00::/8%s", t.shown(), networkHint(t))
 		return prefix, false
 	case handlers.CheckPrefix(prefix) == nil:
 		return prefix, true
@@ -61,6 +68,16 @@ func (p *parser) prefix(t text) (netip.Prefix, bool) {
 		p.report(t.line, t.path, "%v", handlers.CheckPrefix(prefix))
 	}
 	return prefix, false
+}
+
+// networkHint is for an address that lacks its length.
+func networkHint(t text) string {
+	address, err := netip.ParseAddr(t.value)
+	if err != nil || t.expanded || address.Zone() != "" {
+		return ""
+	}
+	address = address.Unmap()
+	return fmt.Sprintf("; did you mean %v/%d?", address, address.BitLen())
 }
 
 // timeout reads a duration; an entry without value is one that the file doesn't hold.

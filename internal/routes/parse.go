@@ -160,6 +160,10 @@ func (p *parser) routes(section entry, names []string, file *File) bool {
 }
 
 func (p *parser) to(route entry, names []string) (string, bool) {
+	if route.value.Kind == yaml.ScalarNode && route.value.ShortTag() == "!!str" {
+		p.report(route.value.Line, route.path, "is text, takes a mapping like {to: %s}", exampleName(route.value.Value, names))
+		return "", false
+	}
 	fields, ok := p.fields(route.value, route.path, "to")
 	if !ok {
 		return "", false
@@ -182,6 +186,17 @@ func (p *parser) to(route entry, names []string) (string, bool) {
 		ok = false
 	}
 	return t.value, ok
+}
+
+// exampleName returns the name if it is a destination's, else one that is. Any other text is not shown: it may be
+// anything, a secret too.
+func exampleName(name string, names []string) string {
+	for _, candidate := range append([]string{name}, names...) {
+		if isName(candidate) && slices.Contains(names, candidate) {
+			return candidate
+		}
+	}
+	return "name"
 }
 
 // unused reports destinations to which no route leads: a leftover, or the sign of a route that was forgotten.

@@ -171,3 +171,65 @@ func TestParseBoundsTheFile(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestParseRefusesAnAddressThatWouldBeBlocked(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		host, allow string
+		refused     bool
+	}{
+		{"127.0.0.1:9000", "", true},
+		{"localhost", "", true},
+		{"api.LocalHost.:9000", "", true},
+		{"[::1]", "", true},
+		{"[fe80::1%25eth0]", "", true},
+		{"[::ffff:10.0.0.1]", "", true},
+		{"169.254.169.254", "", true},
+		{"10.0.0.1", "127.0.0.0/8", true},
+		{"10.0.0.1", "127.0.0.0/8, 10.0.0.0/8", false},
+		{"[::ffff:10.0.0.1]", "10.0.0.0/8", false},
+		{"[fe80::1%25eth0]", "fe80::/10", false},
+		{"localhost", "127.0.0.0/8", false},
+		{"localhost", "'::1/128'", false},
+		{"localhost", "10.0.0.0/8", true},
+		{"8.8.8.8", "", false},
+		{"[2606:4700::1111]", "", false},
+		{"notlocalhost", "", false}, // a name server decides
+		{"localhost.example.com", "", false},
+	} {
+		_, err := routes.Parse([]byte("version: 1\ndestinations: {crm: {http: {url: \"http://"+test.host+"/hunter2\", allow_http: true, allow_private: ["+
+			test.allow+"]}}}\nroutes: {x: {to: crm}}\n"), "routes.yaml", environment)
+		want := ""
+		if test.refused {
+			want = "routes.yaml:2: destinations.crm.http.url: the address is private or special, and would be refused; add its network to allow_private, like 127.0.0.0/8"
+		}
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("host %s, allowed [%s]: got %q, want %q", test.host, test.allow, got, want)
+		}
+	}
+}
+
+func TestParseHintsAtWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	_, err := routes.Parse([]byte(`version: 1
+destinations:
+  crm: {http: {url: "http://127.0.0.1", allow_http: true, allow_private: [127.0.0.1]}}
+  erp: {http: {url: "http://[::1]", allow_http: true, allow_private: ["::1"]}}
+routes:
+  x: crm
+  y: erp
+  z: hunter2
+`), "routes.yaml", environment)
+	want := `routes.yaml:3: destinations.crm.http.allow_private[0]: "127.0.0.1" is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean 127.0.0.1/32?
+routes.yaml:4: destinations.erp.http.allow_private[0]: "::1" is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean ::1/128?
+routes.yaml:6: routes.x: is text, takes a mapping like {to: crm}
+routes.yaml:7: routes.y: is text, takes a mapping like {to: erp}
+routes.yaml:8: routes.z: is text, takes a mapping like {to: crm}`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
