@@ -83,11 +83,10 @@ func (c HTTPConfig) Faults() []*FieldError {
 // would refuse to dial: every event would be discarded as address_blocked. Nil means that the host is reachable as far
 // as can be told without a name lookup. [NewHTTP] accepts such a URL nevertheless.
 func (c HTTPConfig) BlockedHost() *FieldError {
-	parsed, err := url.Parse(c.URL)
-	if err != nil {
-		return nil // one of Faults
+	var addresses []netip.Addr
+	if parsed, err := url.Parse(c.URL); err == nil { // else it is one of Faults
+		addresses = literalAddresses(parsed.Hostname())
 	}
-	addresses := literalAddresses(parsed.Hostname())
 	allowed := func(address netip.Addr) bool { return !newGuard(c.AllowPrivate).blocks(address) }
 	if len(addresses) == 0 || slices.ContainsFunc(addresses, allowed) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -141,6 +142,37 @@ func TestInvocationDeliversAndAnswersTheResult(t *testing.T) {
 	}
 	if got := l.results(t); len(got) != 2 || got[0].Processed != 3 || got[1].RunMs != rest.RunMs {
 		t.Errorf("got %d result lines %+v, want one for each invocation", len(got), got)
+	}
+}
+
+// The statement that docs/routes.md gives an operator, as it stands there.
+func TestADiscardedEventIsDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../../docs/routes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, statement, _ := strings.Cut(string(content), "```sql\n")
+	statement, _, found := strings.Cut(statement, "```")
+	if !found {
+		t.Fatal("docs/routes.md holds no statement")
+	}
+	db := postgrestest.URL(t)
+	execute(t, db, `insert into outbox_events (id, aggregate_type, aggregate_id, event_type, idempotency_key, payload, status, attempts, metadata)
+		select ('00000000-0000-4000-8000-00000000000' || a)::uuid, 'order', gen_random_uuid(), 'order.placed', a::text,
+			jsonb_build_object('a', a), 'discarded', 8, '{"snoozeCount": 20, "discardReason": "max_attempts"}'
+		from generate_series(1, 2) a`)
+	hook, bodies := receiver(t)
+	a := start(t, &logs{}, map[string]string{"DATABASE_URL": db, "HOOK_URL": hook})
+	if before, err := invoke(t, a, `{}`); err != nil || before.Processed != 0 {
+		t.Errorf("before: got %+v, %v; want nothing delivered", before, err)
+	}
+	execute(t, db, statement)
+	if after, err := invoke(t, a, `{}`); err != nil || after.Processed != 1 {
+		t.Errorf("after: got %+v, %v; want one event processed", after, err)
+	}
+	if got := bodies(); len(got) != 1 || got[0] != `{"a": 1}` {
+		t.Errorf("got deliveries %v, want the first event's alone", got)
 	}
 }
 
