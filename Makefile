@@ -1,5 +1,6 @@
 # outbox-dispatch. `make help` lists the targets. Needs Go and make; `make test` also a C compiler.
 SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory # standard output of migrate and dispatch is the reply alone
 .DEFAULT_GOAL := help
 
 MODULES := . internal/stack bench

@@ -397,6 +397,23 @@ func TestHTTPIsNotHeldByTheBody(t *testing.T) {
 	}
 }
 
+// After 101 the body is the connection itself: reading it could last for ever.
+func TestHTTPDoesNotReadASwitchedConnection(t *testing.T) {
+	t.Parallel()
+	handler := newHTTP(t, handlers.HTTPConfig{URL: "http://" + rawServer(t, func(c *net.TCPConn) {
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		untilClosed(c)
+	})})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := handler.Handle(ctx, sampleEvent()); err == nil || !strings.HasPrefix(err.Error(), "http_101") && !strings.HasPrefix(err.Error(), "http_other") {
+		t.Errorf("error %v, want the fault of an odd status", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the switched connection was waited for as long as the route allows")
+	}
+}
+
 func TestHTTPUsesAConnectionAgain(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64

@@ -101,7 +101,9 @@ func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, 
 	}
 	defer response.Body.Close() //nolint:errcheck // the outcome is known by then
 	answered := h.clock()
-	drain(response.Body, cancel)
+	if response.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection, and may never end
+		drain(response.Body, cancel)
+	}
 	if err := statusFault(response, answered); err != nil {
 		return nil, err
 	}

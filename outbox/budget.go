@@ -18,6 +18,9 @@ const noLimit = time.Duration(math.MaxInt64)
 // statementLimit bounds every call of the store, so that a silent connection can't hold a pass for ever.
 const statementLimit = 30 * time.Second
 
+// lastChance is what a call gets when the reserve is spent.
+const lastChance = 250 * time.Millisecond
+
 // newBudget starts measuring. A zero soft budget is derived from ctx's deadline, which the platform enforces by the
 // real clock: the time left, less what the end of a pass may need.
 func newBudget(ctx context.Context, clock func() time.Time, soft time.Duration) budget {
@@ -41,7 +44,11 @@ func (b budget) fits(timeout, end time.Duration) bool {
 }
 
 // statement is how long a call of the store may take now: until the budget and the reserve for acknowledgements
-// end.
+// end, however many calls share that reserve. Past it a call gets a last short chance.
 func (b budget) statement() time.Duration {
-	return min(b.left(), statementLimit-MarkMargin) + MarkMargin
+	left := b.soft - b.elapsed()
+	if left > statementLimit-MarkMargin {
+		return statementLimit
+	}
+	return max(left+MarkMargin, lastChance)
 }

@@ -140,7 +140,9 @@ as $$
 declare
   v_lost    boolean := p_kind in ('recovered', 'front');
   v_wanted  int := case when v_lost then 1 else p_batch_size end;
-  v_window  int := case when p_kind = 'recovered' then null when v_lost then 2 * p_batch_size else p_batch_size end;
+  -- With many types each gets a smaller window; what that misses the next round finds.
+  v_window  int := case when p_kind = 'recovered' then null
+                        else greatest(p_batch_size * 10 / greatest(cardinality(p_types), 10), 8) end;
   v_delayed int := 1000;
   v_ids     uuid[];
   v_cut     boolean;  -- some type had more candidates than its window
@@ -281,6 +283,8 @@ $$;
 -- The arrays run in parallel. Outcomes: processed (p_details), retry, discard, snooze (p_reasons, and the snooze's
 -- delay), release (its delay). Of several entries for one row the first whose token holds counts; the others miss.
 -- An unknown outcome misses. Errors: outbox_settle_invalid_input (22023) when an array is null or counts differ.
+-- A row that somebody else has locked is waited for or, with p_wait false, answered 'locked' and left as it is: one
+-- such row must not keep a whole batch of acknowledgements from being written.
 create function public.outbox_settle(
   p_event_ids          uuid[],
   p_claim_tokens       text[],
@@ -290,7 +294,8 @@ create function public.outbox_settle(
   p_delay_seconds      int[],
   p_base_delay_seconds int default 60,
   p_max_delay_seconds  int default 3600,
-  p_max_attempts       int default 8
+  p_max_attempts       int default 8,
+  p_wait               boolean default true
 ) returns table (ordinal int, answer text)
 language plpgsql volatile
 set search_path = public, pg_catalog
@@ -303,6 +308,7 @@ declare
   v_base    int := least(greatest(coalesce(p_base_delay_seconds, 60), 5), 3600);
   v_cap     int := least(greatest(v_base, coalesce(p_max_delay_seconds, 3600)), 86400);
   v_ceiling int := least(greatest(coalesce(p_max_attempts, 8), 1), 20);
+  v_free    uuid[];
   v_settled int[];
   v_answers text[];
 begin
@@ -314,8 +320,13 @@ begin
   end if;
 
   -- Wait for the rows in one fixed order, so that overlapping calls can't deadlock, then look again.
-  perform 1 from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing'
-  order by e.id for no key update;
+  if p_wait then
+    v_free := array(select e.id from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing'
+                    order by e.id for no key update);
+  else
+    v_free := array(select e.id from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing'
+                    order by e.id for no key update skip locked);
+  end if;
 
   with entries as (
     select distinct on (e.id)
@@ -324,7 +335,7 @@ begin
     from unnest(p_event_ids, p_claim_tokens, p_outcomes, p_reasons, p_details, p_delay_seconds)
       with ordinality as s (id, token, outcome, reason, detail, delay, ordinal)
     join outbox_events e on e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
-    where s.outcome in ('processed', 'retry', 'discard', 'snooze', 'release')
+    where s.outcome in ('processed', 'retry', 'discard', 'snooze', 'release') and e.id = any (v_free)
     order by e.id, s.ordinal
   ), settled as (
     update outbox_events e
@@ -365,9 +376,12 @@ begin
   from settled s;
 
   return query
-  select n.n, coalesce(a.answer, 'missed')
-  from generate_series(1, cardinality(p_event_ids)) as n (n)
+  select n.n, coalesce(a.answer, case when e.id is null then 'missed' else 'locked' end)
+  from unnest(p_event_ids, p_claim_tokens) with ordinality as s (id, token, n)
+  cross join lateral (select s.n::int) as n (n)
   left join unnest(v_settled, v_answers) as a (ordinal, answer) on a.ordinal = n.n
+  left join outbox_events e on not p_wait and e.id = s.id and e.status = 'processing'
+    and e.metadata ->> 'claimToken' = s.token and e.id <> all (v_free)
   order by n.n;
 end
 $$;

@@ -110,14 +110,16 @@ func (c Config) prepare(ctx context.Context, keys *credentials, conn *pgx.ConnCo
 	return nil
 }
 
-// dress sets what every connection has. No other session parameter is sent: poolers refuse those they don't know,
-// and time limits come from contexts.
+// dress sets what every connection has. The encoding is sent since a database or role may name another, in which
+// payloads would be delivered; poolers know it. No other session parameter is: poolers refuse those they don't know, and
+// time limits come from contexts.
 func (c Config) dress(conn *pgx.ConnConfig) {
 	conn.DefaultQueryExecMode = c.execMode
 	if conn.ConnectTimeout <= 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
 	conn.RuntimeParams = maps.Clone(conn.RuntimeParams)
+	conn.RuntimeParams["client_encoding"] = "UTF8"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = c.application
 	}

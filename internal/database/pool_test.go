@@ -38,6 +38,10 @@ func TestRealServerAnswers(t *testing.T) {
 		if err := pool.QueryRow(t.Context(), "select current_setting('application_name') || $1", "!").Scan(&got); err != nil || got != "shop-dispatch!" {
 			t.Errorf("%s: got %q, %v", mode, got, err)
 		}
+		// A role's own encoding would change the payloads that are delivered.
+		if err := pool.QueryRow(t.Context(), "select current_setting('client_encoding') || source from pg_settings where name = 'client_encoding'").Scan(&got); err != nil || got != "UTF8client" {
+			t.Errorf("%s: encoding and its source are %q, %v, want UTF8 as sent by the client", mode, got, err)
+		}
 	}
 }
 

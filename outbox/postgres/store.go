@@ -30,100 +30,107 @@ var (
 	_ outbox.Stats = (*Store)(nil)
 )
 
-const claimSQL = `
-select id::text, position, created_at, aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts,
-       payload::text, metadata::text, recovered
+// Times are read as microseconds: their text follows the session's DateStyle, and infinity is no time in Go.
+const claimColumns = `
+select id::text, position, case when isfinite(created_at) then (extract(epoch from created_at) * 1000000)::bigint end,
+       aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts, recovered, `
+
+const claimFrom = `
 from public.outbox_claim_events($1::text[], $2::text[], $3::text[], $4::int, $5::int, $6::int, $7::boolean)`
 
-// Claim implements [outbox.Store].
+const (
+	claimSQL = claimColumns + `payload::text, metadata::text` + claimFrom
+	// claimBareSQL reads of the metadata only what a pass needs, and no payload.
+	claimBareSQL = claimColumns + `null::text,
+       jsonb_build_object('claimToken', metadata->'claimToken', 'snoozeCount', left(metadata->>'snoozeCount', 20))::text` + claimFrom
+	payloadSQL = `select payload::text from public.outbox_events where id = $1::text::uuid`
+)
+
+// Claim implements [outbox.Store]. An event whose JSON PostgreSQL cannot print (a small jsonb may stand for a gigabyte of
+// text) must not hold up all others: when a claim fails for that, the next one reads payloads one by one, and such an
+// event is settled as a retry with the reason payload_unreadable. A [outbox.Event.CreatedAt] of infinity reads as zero.
 func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
-	rows, err := s.Pool.Query(ctx, claimSQL, req.EventTypes, orEmpty(req.KnownTypes), orEmpty(req.HeldTypes),
-		orNull(req.BatchSize), orNull(seconds(req.Visibility)), orNull(req.MaxAttempts), req.PreferRecovered)
-	if err != nil {
-		return nil, fmt.Errorf("claim batch: %w", err)
+	events, err := s.claim(ctx, claimSQL, req)
+	if refused(err) {
+		events, err = s.claimOneByOne(ctx, req)
 	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Event, error) {
-		var e outbox.Event
-		err := row.Scan(&e.ID, &e.Position, &e.CreatedAt, &e.AggregateType, &e.AggregateID, &e.Type,
-			&e.IdempotencyKey, &e.Attempts, (*rawText)(&e.Payload), (*rawText)(&e.Metadata), &e.Recovered)
-		return e, err
-	})
 	if err != nil {
 		return nil, fmt.Errorf("claim batch: %w", err)
 	}
 	return events, nil
 }
 
-const settleSQL = `
-select answer
-from public.outbox_settle($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::int[],
-                          $7::int, $8::int, $9::int)
-order by ordinal`
-
-// Settle implements [outbox.Store]. Data that PostgreSQL refuses is not worth an acknowledgement: when the batch
-// is refused for its data, each entry is tried by itself, and a refused one is settled with a plain reason and no
-// detail.
-func (s *Store) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
-	answers, err := s.settle(ctx, batch, backoff)
-	if refused(err) {
-		answers, err = s.settleOneByOne(ctx, batch, backoff)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("settle batch of %d: %w", len(batch), err)
-	}
-	return answers, nil
-}
-
-func (s *Store) settleOneByOne(
-	ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff,
-) ([]outbox.Answer, error) {
-	answers := make([]outbox.Answer, 0, len(batch))
-	for _, entry := range batch {
-		one, err := s.settle(ctx, []outbox.Settlement{entry}, backoff)
-		if refused(err) {
-			entry.Detail = nil
-			if entry.Reason != "" {
-				entry.Reason = "reason_refused_by_database"
-			}
-			one, err = s.settle(ctx, []outbox.Settlement{entry}, backoff)
-		}
-		if refused(err) { // the id or the token: such a row does not exist
-			one, err = []outbox.Answer{outbox.Missed}, nil
-		}
+func (s *Store) claim(ctx context.Context, sql string, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	var events []outbox.Event
+	err := again(ctx, func() error {
+		rows, err := s.Pool.Query(ctx, sql, req.EventTypes, orEmpty(req.KnownTypes), orEmpty(req.HeldTypes),
+			orNull(req.BatchSize), orNull(seconds(req.Visibility)), orNull(req.MaxAttempts), req.PreferRecovered)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		answers = append(answers, one...)
-	}
-	return answers, nil
+		events, err = pgx.CollectRows(rows, scanEvent)
+		return err
+	})
+	return events, err
 }
 
-func (s *Store) settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
-	if len(batch) == 0 {
-		return nil, nil
+func scanEvent(row pgx.CollectableRow) (outbox.Event, error) {
+	var e outbox.Event
+	var created *int64
+	err := row.Scan(&e.ID, &e.Position, &created, &e.AggregateType, &e.AggregateID, &e.Type,
+		&e.IdempotencyKey, &e.Attempts, &e.Recovered, (*rawText)(&e.Payload), (*rawText)(&e.Metadata))
+	if created != nil {
+		e.CreatedAt = time.UnixMicro(*created)
 	}
-	n := len(batch)
-	ids, tokens, outcomes := make([]string, n), make([]string, n), make([]string, n)
-	reasons, details, delays := make([]*string, n), make([]*string, n), make([]*int32, n)
-	for i, entry := range batch {
-		ids[i], tokens[i], outcomes[i] = entry.EventID, entry.ClaimToken, string(entry.Outcome)
-		reason := strings.ReplaceAll(strings.ToValidUTF8(entry.Reason, "\uFFFD"), "\x00", "\uFFFD")
-		reasons[i] = &reason
-		if entry.Detail != nil {
-			detail := string(entry.Detail)
-			details[i] = &detail
-		}
-		if entry.Outcome == outbox.Released || entry.Delay != 0 {
-			delay := seconds(entry.Delay)
-			delays[i] = &delay
-		}
-	}
-	rows, err := s.Pool.Query(ctx, settleSQL, ids, tokens, outcomes, reasons, details, delays,
-		orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts))
+	return e, err
+}
+
+func (s *Store) claimOneByOne(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	claimed, err := s.claim(ctx, claimBareSQL, req)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[outbox.Answer])
+	events := make([]outbox.Event, 0, len(claimed))
+	for _, e := range claimed {
+		err := s.Pool.QueryRow(ctx, payloadSQL, e.ID).Scan((*rawText)(&e.Payload))
+		if refused(err) {
+			unreadable := outbox.Settlement{EventID: e.ID, ClaimToken: e.ClaimToken(), Outcome: outbox.Retry, Reason: "payload_unreadable"}
+			_, err = s.settle(ctx, []outbox.Settlement{unreadable}, outbox.Backoff{MaxAttempts: req.MaxAttempts}, true)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err // the leases of what was claimed end by themselves
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// again runs a call up to five times while PostgreSQL rolls it back for a conflict with another transaction, as it does
+// where the database's default isolation is stricter than read committed. Nothing of such a call was written.
+func again(ctx context.Context, call func() error) error {
+	for try := 1; ; try++ {
+		err := call()
+		var pgErr *pgconn.PgError
+		if try == 5 || !errors.As(err, &pgErr) || (pgErr.Code != "40001" && pgErr.Code != "40P01") ||
+			!pause(ctx, time.Duration(try)*10*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// pause waits, and tells whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 const statsSQL = `select public.outbox_queue_stats()::text`
@@ -138,11 +145,12 @@ func (s *Store) QueueStats(ctx context.Context) (json.RawMessage, error) {
 	return json.RawMessage(stats), nil
 }
 
-// refused tells that PostgreSQL refused the statement's data (class 22, or 54, program limits), so that nothing of
+// refused tells that PostgreSQL refused the statement's data (class 22; 54, program limits; 53200, memory), so that nothing of
 // it was written and other data may pass.
 func refused(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && (strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "54"))
+	return errors.As(err, &pgErr) && (strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "54") ||
+		pgErr.Code == "53200")
 }
 
 // seconds rounds up to whole seconds, within what an SQL integer holds.
@@ -170,8 +178,11 @@ func orEmpty(list []string) []string {
 // rawText scans a text column into bytes of its own.
 type rawText []byte
 
-// ScanText implements pgtype.TextScanner.
+// ScanText implements pgtype.TextScanner; null is nil.
 func (r *rawText) ScanText(v pgtype.Text) error {
-	*r = rawText(v.String)
+	*r = nil
+	if v.Valid {
+		*r = rawText(v.String)
+	}
 	return nil
 }

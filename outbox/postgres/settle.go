@@ -1,0 +1,123 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+const settleSQL = `
+select answer
+from public.outbox_settle($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::int[],
+                          $7::int, $8::int, $9::int, $10::boolean)
+order by ordinal`
+
+// A row that somebody else has locked is asked for again a few times while the others are settled already; then its
+// acknowledgement is given up, as missed, and its lease ends by itself.
+const (
+	lockedAnswer = outbox.Answer("locked")
+	lockedTries  = 8
+	lockedPause  = 200 * time.Millisecond
+)
+
+// Settle implements [outbox.Store]. Data that PostgreSQL refuses is not worth an acknowledgement: when the batch
+// is refused for its data, each entry is tried by itself, and a refused one is settled with a plain reason and no
+// detail.
+func (s *Store) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
+	answers, err := s.settle(ctx, batch, backoff, false)
+	if refused(err) {
+		answers, err = s.settleOneByOne(ctx, batch, backoff)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settle batch of %d: %w", len(batch), err)
+	}
+	s.settleLocked(ctx, batch, answers, backoff)
+	return answers, nil
+}
+
+// settleLocked tries the locked entries again, and fills in their answers. It has no error: the others are written.
+func (s *Store) settleLocked(ctx context.Context, batch []outbox.Settlement, answers []outbox.Answer, backoff outbox.Backoff) {
+	for range lockedTries {
+		var places []int
+		var entries []outbox.Settlement
+		for i, answer := range answers {
+			if answer == lockedAnswer {
+				places, entries = append(places, i), append(entries, batch[i])
+			}
+		}
+		if len(places) == 0 || !pause(ctx, lockedPause) {
+			break
+		}
+		if retried, err := s.settle(ctx, entries, backoff, false); err == nil {
+			for i, place := range places {
+				answers[place] = retried[i]
+			}
+		}
+	}
+	for i, answer := range answers {
+		if answer == lockedAnswer {
+			answers[i] = outbox.Missed
+		}
+	}
+}
+
+func (s *Store) settleOneByOne(
+	ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff,
+) ([]outbox.Answer, error) {
+	answers := make([]outbox.Answer, 0, len(batch))
+	for _, entry := range batch {
+		one, err := s.settle(ctx, []outbox.Settlement{entry}, backoff, false)
+		if refused(err) {
+			entry.Detail = nil
+			if entry.Reason != "" {
+				entry.Reason = "reason_refused_by_database"
+			}
+			one, err = s.settle(ctx, []outbox.Settlement{entry}, backoff, false)
+		}
+		if refused(err) { // the id or the token: such a row does not exist
+			one, err = []outbox.Answer{outbox.Missed}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, one...)
+	}
+	return answers, nil
+}
+
+func (s *Store) settle(
+	ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff, wait bool,
+) (answers []outbox.Answer, err error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	n := len(batch)
+	ids, tokens, outcomes := make([]string, n), make([]string, n), make([]string, n)
+	reasons, details, delays := make([]string, n), make([]string, n), make([]int32, n)
+	for i, entry := range batch {
+		ids[i], tokens[i], outcomes[i] = entry.EventID, entry.ClaimToken, string(entry.Outcome)
+		reasons[i] = strings.ReplaceAll(strings.ToValidUTF8(entry.Reason, "\uFFFD"), "\x00", "\uFFFD")
+		details[i], delays[i] = "{}", seconds(entry.Delay)
+		if entry.Detail != nil {
+			details[i] = string(entry.Detail)
+		}
+		if entry.Outcome == outbox.Snoozed && entry.Delay == 0 {
+			delays[i] = seconds(outbox.DefaultSnooze)
+		}
+	}
+	err = again(ctx, func() error {
+		rows, err := s.Pool.Query(ctx, settleSQL, ids, tokens, outcomes, reasons, details, delays,
+			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts), wait)
+		if err != nil {
+			return err
+		}
+		answers, err = pgx.CollectRows(rows, pgx.RowTo[outbox.Answer])
+		return err
+	})
+	return answers, err
+}
