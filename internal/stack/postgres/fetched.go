@@ -19,7 +19,8 @@ import (
 
 // Environment variables of a server that is fetched.
 const (
-	// FetchVariable, when set, fetches a server even if the machine has one.
+	// FetchVariable, when set, fetches a server even if the machine has one: of the major version it names, 14 to 18,
+	// else 17.
 	FetchVariable = "OUTBOX_POSTGRES_FETCH"
 	// RepositoryVariable is the address of a Maven repository to fetch from, instead of Maven Central.
 	RepositoryVariable = "OUTBOX_POSTGRES_REPOSITORY"
@@ -27,7 +28,6 @@ const (
 	helperVariable  = "OUTBOX_POSTGRES_HELPER"
 	portVariable    = "OUTBOX_POSTGRES_PORT"
 	durableVariable = "OUTBOX_POSTGRES_DURABLE"
-	fetchedVersion  = embedded.V17
 )
 
 // startFetched runs this program again, as a helper that fetches a server and keeps it: the library that does so
@@ -88,7 +88,7 @@ func keep(folder string, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
-	config := embedded.DefaultConfig().Version(fetchedVersion).Port(uint32(port)).
+	config := embedded.DefaultConfig().Version(fetchedVersion(getenv(FetchVariable))).Port(uint32(port)).
 		Username("postgres").Password("postgres").Database("postgres").
 		CachePath(cacheFolder(folder)).RuntimePath(filepath.Join(folder, "runtime")).DataPath(filepath.Join(folder, "data")).
 		StartParameters(settings(getenv(durableVariable) == "true")).
@@ -153,4 +153,20 @@ func ready(ctx context.Context, url string) bool {
 		return false
 	}
 	return conn.Close(ctx) == nil
+}
+
+// fetchedVersion is the newest release that the library knows of a major version.
+func fetchedVersion(major string) embedded.PostgresVersion {
+	switch major {
+	case "14":
+		return embedded.V14
+	case "15":
+		return embedded.V15
+	case "16":
+		return embedded.V16
+	case "18":
+		return embedded.V18
+	default:
+		return embedded.V17
+	}
 }

@@ -77,7 +77,7 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 		s.From = bin
 		err = s.startFound(ctx, bin, number, config, who)
 	} else {
-		s.From = "fetched " + string(fetchedVersion)
+		s.From = "fetched " + string(fetchedVersion(os.Getenv(FetchVariable))) //nolint:forbidigo // as in find
 		err = s.startFetched(ctx, number, config, who)
 	}
 	if err != nil {
