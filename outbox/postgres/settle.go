@@ -14,7 +14,7 @@ import (
 const settleSQL = `
 select answer
 from public.outbox_settle($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::int[],
-                          $7::int, $8::int, $9::int, $10::boolean)
+                          $7::int, $8::int, $9::int, p_wait => false)
 order by ordinal`
 
 // A row that somebody else has locked is asked for again a few times while the others are settled already; then its
@@ -29,7 +29,7 @@ const (
 // is refused for its data, each entry is tried by itself, and a refused one is settled with a plain reason and no
 // detail.
 func (s *Store) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
-	answers, err := s.settle(ctx, batch, backoff, false)
+	answers, err := s.settle(ctx, batch, backoff)
 	if refused(err) {
 		answers, err = s.settleOneByOne(ctx, batch, backoff)
 	}
@@ -53,7 +53,7 @@ func (s *Store) settleLocked(ctx context.Context, batch []outbox.Settlement, ans
 		if len(places) == 0 || !pause(ctx, lockedPause) {
 			break
 		}
-		if retried, err := s.settle(ctx, entries, backoff, false); err == nil {
+		if retried, err := s.settle(ctx, entries, backoff); err == nil {
 			for i, place := range places {
 				answers[place] = retried[i]
 			}
@@ -71,13 +71,13 @@ func (s *Store) settleOneByOne(
 ) ([]outbox.Answer, error) {
 	answers := make([]outbox.Answer, 0, len(batch))
 	for _, entry := range batch {
-		one, err := s.settle(ctx, []outbox.Settlement{entry}, backoff, false)
+		one, err := s.settle(ctx, []outbox.Settlement{entry}, backoff)
 		if refused(err) {
 			entry.Detail = nil
 			if entry.Reason != "" {
 				entry.Reason = "reason_refused_by_database"
 			}
-			one, err = s.settle(ctx, []outbox.Settlement{entry}, backoff, false)
+			one, err = s.settle(ctx, []outbox.Settlement{entry}, backoff)
 		}
 		if refused(err) { // the id or the token: such a row does not exist
 			one, err = []outbox.Answer{outbox.Missed}, nil
@@ -91,7 +91,7 @@ func (s *Store) settleOneByOne(
 }
 
 func (s *Store) settle(
-	ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff, wait bool,
+	ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff,
 ) (answers []outbox.Answer, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -112,7 +112,7 @@ func (s *Store) settle(
 	}
 	err = again(ctx, func() error {
 		rows, err := s.Pool.Query(ctx, settleSQL, ids, tokens, outcomes, reasons, details, delays,
-			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts), wait)
+			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts))
 		if err != nil {
 			return err
 		}

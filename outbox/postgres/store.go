@@ -95,7 +95,7 @@ func (s *Store) claimOneByOne(ctx context.Context, req outbox.ClaimRequest) ([]o
 		err := s.Pool.QueryRow(ctx, payloadSQL, e.ID).Scan((*rawText)(&e.Payload))
 		if refused(err) {
 			unreadable := outbox.Settlement{EventID: e.ID, ClaimToken: e.ClaimToken(), Outcome: outbox.Retry, Reason: "payload_unreadable"}
-			_, err = s.settle(ctx, []outbox.Settlement{unreadable}, outbox.Backoff{MaxAttempts: req.MaxAttempts}, true)
+			_, err = s.settle(ctx, []outbox.Settlement{unreadable}, outbox.Backoff{MaxAttempts: req.MaxAttempts})
 			if err == nil {
 				continue
 			}
