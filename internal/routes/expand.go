@@ -30,16 +30,15 @@ func expand(text string, lookup Lookup) (expanded string, faults []string) {
 		}
 		text = rest
 		if !isVariable(name) {
-			faults = append(faults, fmt.Sprintf("${%s} is no variable, takes letters, digits and _; write $${ for a literal ${",
-				shorten(name)))
+			faults = append(faults, "a ${} holds no variable's name, takes letters, digits and _; write $${ for a literal ${")
 			continue
 		}
 		value, found := lookup(name)
 		switch {
 		case !found:
-			faults = append(faults, fmt.Sprintf("environment variable %s is not set", name))
+			faults = append(faults, fmt.Sprintf("environment variable %s is not set", variableLabel(name)))
 		case value == "":
-			faults = append(faults, fmt.Sprintf("environment variable %s is empty", name))
+			faults = append(faults, fmt.Sprintf("environment variable %s is empty", variableLabel(name)))
 		}
 		b.WriteString(value)
 	}

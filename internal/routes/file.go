@@ -1,7 +1,7 @@
 // Package routes reads the routes file: which event type goes to which destination. docs/routes.md describes the
 // file, docs/routes.schema.json is its schema for editors.
 //
-// [Parse] reports every fault at once, each with its line, and never shows what came from the environment.
+// [Parse] reports every fault at once, each with its line, and shows keys only, never a value.
 package routes
 
 import (

@@ -58,12 +58,12 @@ func (p *parser) prefix(t text) (netip.Prefix, bool) {
 	prefix, err := netip.ParsePrefix(t.value)
 	switch {
 	case err != nil:
-		p.report(t.line, t.path, "%s is no network, takes one like 10.0.0.0/8 or fd00::/8%s", t.shown(), networkHint(t))
+		p.report(t.line, t.path, "is no network, takes one like 10.0.0.0/8 or fd00::/8%s", networkHint(t))
 		return prefix, false
 	case handlers.CheckPrefix(prefix) == nil:
 		return prefix, true
 	case t.expanded:
-		p.report(t.line, t.path, "%s has bits set after its length, or is no IPv4 network in its own form", t.shown())
+		p.report(t.line, t.path, "has bits set after its length, or is no IPv4 network in its own form")
 	default:
 		p.report(t.line, t.path, "%v", handlers.CheckPrefix(prefix))
 	}
@@ -92,9 +92,9 @@ func (p *parser) timeout(e entry, otherwise time.Duration) time.Duration {
 	timeout, err := time.ParseDuration(t.value)
 	// Only units that a person writes; a digit first leaves signs out.
 	if err != nil || t.value[0] < '0' || t.value[0] > '9' || strings.ContainsAny(t.value, "nuµμ") {
-		p.report(t.line, t.path, "%s is no duration, takes one like 10s, 500ms or 1m30s", t.shown())
+		p.report(t.line, t.path, "is no duration, takes one like 10s, 500ms or 1m30s")
 	} else if timeout < MinTimeout || timeout > MaxTimeout {
-		p.report(t.line, t.path, "%s is out of range, takes 100ms to 900s", t.shown())
+		p.report(t.line, t.path, "is out of range, takes 100ms to 900s")
 	}
 	return timeout
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -53,15 +52,7 @@ type text struct {
 	value    string
 	line     int
 	path     string
-	expanded bool // holds what came from the environment, so it must not be shown
-}
-
-// shown is the text as a fault may show it.
-func (t text) shown() string {
-	if t.expanded {
-		return "the variable's value"
-	}
-	return strconv.Quote(shorten(t.value))
+	expanded bool // holds what came from the environment
 }
 
 // refuseAnchors reports every anchor and alias: a routes file needs none, and nested ones explode.
@@ -92,7 +83,7 @@ func (p *parser) mapping(node *yaml.Node, path string) (entries []entry, ok bool
 			continue
 		}
 		if first, again := lines[key.Value]; again {
-			p.report(key.Line, path, "has the key %q twice, first on line %d", shorten(key.Value), first)
+			p.report(key.Line, path, "has the key %s twice, first on line %d", label(key.Value), first)
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -107,7 +98,7 @@ func (p *parser) fields(node *yaml.Node, path string, taken ...string) (fields m
 	fields = make(map[string]entry, len(entries))
 	for _, e := range entries {
 		if !slices.Contains(taken, e.key) {
-			p.report(e.line, path, "unknown key %q%s, takes %s", shorten(e.key), suggest(e.key, taken), strings.Join(taken, ", "))
+			p.report(e.line, path, "unknown key %s%s, takes %s", label(e.key), suggest(e.key, taken), strings.Join(taken, ", "))
 			continue
 		}
 		fields[e.key] = e
@@ -188,6 +179,7 @@ func (p *parser) wrongKind(node *yaml.Node, path, takes string) {
 	p.report(node.Line, path, "is %s, takes %s", got, takes)
 }
 
+// scalarKind never shows the tag itself: a password that was left without quotes may begin with an exclamation mark.
 func scalarKind(tag string) string {
 	switch tag {
 	case "!!null":
@@ -201,16 +193,16 @@ func scalarKind(tag string) string {
 	case "!!timestamp":
 		return "a date"
 	default:
-		return "tagged " + shorten(tag)
+		return "tagged with an exclamation mark"
 	}
 }
 
 // join appends a key to a path: a.b, or a["b.c"] where the key has more than letters, digits, _ and -.
 func join(path, key string) string {
-	plain := key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+	plain := key != "" && !looksSecret(key) && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 	switch {
 	case !plain:
-		return path + "[" + strconv.Quote(shorten(key)) + "]"
+		return path + "[" + label(key) + "]"
 	case path == "":
 		return key
 	}

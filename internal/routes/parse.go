@@ -99,7 +99,7 @@ func (p *parser) known(known entry) []string {
 		case isBlank(t.value):
 			p.report(t.line, t.path, "is blank, takes an event type")
 		case slices.Contains(types, t.value):
-			p.report(t.line, t.path, "names %s a second time", t.shown())
+			p.report(t.line, t.path, "names a type a second time")
 		default:
 			types = append(types, t.value)
 		}
@@ -182,7 +182,7 @@ func (p *parser) to(route entry, names []string) (string, bool) {
 		if !t.expanded {
 			hint = suggest(t.value, names)
 		}
-		p.report(t.line, t.path, "no destination %s%s", t.shown(), hint)
+		p.report(t.line, t.path, "no destination has this name%s", hint)
 		ok = false
 	}
 	return t.value, ok

@@ -110,19 +110,19 @@ routes:
 	want := `routes.yaml:1: version: takes 1
 routes.yaml:2: unknown key "knwon", did you mean known?, takes version, known, destinations, routes
 routes.yaml:3: known[1]: is blank, takes an event type
-routes.yaml:3: known[2]: names "x" a second time
+routes.yaml:3: known[2]: names a type a second time
 routes.yaml:7: destinations.crm.http.url: has another scheme or none, takes https; has no host; has user information, takes none; has a fragment, takes none
 routes.yaml:8: destinations.crm.http.secrets[1]: environment variable MISSING is not set
 routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after whsec_, takes whsec_ and base64 of 24 to 64 bytes
 routes.yaml:8: destinations.crm.http.secrets[2]: does not start with whsec_, takes whsec_ and base64 of 24 to 64 bytes
-routes.yaml:9: destinations.crm.http.timeout: "1h" is out of range, takes 100ms to 900s
+routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 900s
 routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
-routes.yaml:11: destinations.crm.http.allow_private[1]: "nonsense" is no network, takes one like 10.0.0.0/8 or fd00::/8
+routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
 routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http
 routes.yaml:14: destinations: has the key "crm" twice, first on line 5
 routes.yaml:16: routes.x: is routed here and known as another worker's, takes one of both
-routes.yaml:17: routes.y.to: no destination "crn", did you mean crm?
+routes.yaml:17: routes.y.to: no destination has this name, did you mean crm?
 routes.yaml:18: routes.z: to is missing, takes the name of a destination`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -224,12 +224,58 @@ routes:
   y: erp
   z: hunter2
 `), "routes.yaml", environment)
-	want := `routes.yaml:3: destinations.crm.http.allow_private[0]: "127.0.0.1" is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean 127.0.0.1/32?
-routes.yaml:4: destinations.erp.http.allow_private[0]: "::1" is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean ::1/128?
+	want := `routes.yaml:3: destinations.crm.http.allow_private[0]: is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean 127.0.0.1/32?
+routes.yaml:4: destinations.erp.http.allow_private[0]: is no network, takes one like 10.0.0.0/8 or fd00::/8; did you mean ::1/128?
 routes.yaml:6: routes.x: is text, takes a mapping like {to: crm}
 routes.yaml:7: routes.y: is text, takes a mapping like {to: erp}
 routes.yaml:8: routes.z: is text, takes a mapping like {to: crm}`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// A secret in the wrong place is a mistake that a log must not make worse.
+func TestNoFaultShowsWhatTheFileHolds(t *testing.T) {
+	t.Parallel()
+	const good = "version: 1\nknown: [a]\ndestinations:\n  crm: {http: {url: 'https://a.test', secrets: [], timeout: 5s, allow_private: []}}\nroutes:\n  b: {to: crm}\n"
+	for _, secret := range []string{secretOf("h"), "whsk_" + secretOf("h")[6:], secretOf("h")[6:], "AKIAHUNTERHUNTERHUNT"} {
+		for place, file := range map[string]string{
+			"version":              strings.Replace(good, "version: 1", "version: "+secret, 1),
+			"whole file":           secret,
+			"top key":              good + secret + ": x\n",
+			"top key twice":        good + secret + ": x\n" + secret + ": x\n",
+			"known twice":          strings.Replace(good, "[a]", "["+secret+", "+secret+"]", 1),
+			"known text":           strings.Replace(good, "[a]", secret, 1),
+			"known tag":            strings.Replace(good, "[a]", "[!"+secret+"]", 1),
+			"known anchor":         strings.Replace(good, "[a]", "[&"+secret+" a]", 1),
+			"known alias":          strings.Replace(good, "[a]", "[*"+secret+"]", 1),
+			"destination":          strings.Replace(good, "crm: {", secret+": 5\n  crm: {", 1),
+			"destination is text":  strings.Replace(good, "crm: {", "erp: "+secret+"\n  crm: {", 1),
+			"kind":                 strings.Replace(good, "http:", secret+":", 1),
+			"field":                strings.Replace(good, "timeout: 5s", secret+": 5s", 1),
+			"url":                  strings.Replace(good, "'https://a.test'", secret, 1),
+			"secrets":              strings.Replace(good, "secrets: []", "secrets: "+secret, 1),
+			"secrets is a mapping": strings.Replace(good, "secrets: []", "secrets: {"+secret+"}", 1),
+			"timeout":              strings.Replace(good, "timeout: 5s", "timeout: "+secret, 1),
+			"allow_http":           strings.Replace(good, "timeout: 5s", "allow_http: "+secret, 1),
+			"allow_private":        strings.Replace(good, "allow_private: []", "allow_private: ["+secret+"]", 1),
+			"variable":             strings.Replace(good, "'https://a.test'", "'${"+secret+"}'", 1),
+			"variable's name":      strings.Replace(good, "'https://a.test'", "'${"+strings.Trim(secret, "=")+"}'", 1),
+			"variable unclosed":    strings.Replace(good, "'https://a.test'", "'${"+secret+"'", 1),
+			"route":                strings.Replace(good, "b: {to: crm}", secret+": {to: x}", 1),
+			"route is text":        strings.Replace(good, "b: {to: crm}", "b: "+secret, 1),
+			"to":                   strings.Replace(good, "b: {to: crm}", "b: {to: "+secret+"}", 1),
+			"route's field":        strings.Replace(good, "b: {to: crm}", "b: {to: crm, "+secret+": x}", 1),
+			"broken":               strings.Replace(good, "b: {to: crm}", "b: {to: '"+secret, 1),
+		} {
+			_, err := routes.Parse([]byte(file), "f", environment)
+			if err == nil {
+				t.Errorf("%s: accepted, want a fault", place)
+				continue
+			}
+			if bare := strings.Trim(secret, "="); strings.Contains(err.Error(), bare) {
+				t.Errorf("%s: %v shows the secret", place, err)
+			}
+		}
 	}
 }

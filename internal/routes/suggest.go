@@ -1,9 +1,6 @@
 package routes
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // suggest returns a hint for a word that is probably one of those taken, or "".
 func suggest(word string, taken []string) string {
@@ -40,19 +37,4 @@ func editDistance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// shorten makes text of the file fit for a fault: a line, and not too long.
-func shorten(text string) string {
-	const limit = 64
-	clean := []rune(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text))
-	if len(clean) > limit {
-		return string(slices.Concat(clean[:limit], []rune("...")))
-	}
-	return string(clean)
 }
