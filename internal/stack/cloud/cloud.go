@@ -1,0 +1,206 @@
+// Package cloud stands in for AWS on this machine: SNS, SQS and SES as the emulator kumo plays them, in this process,
+// behind a front that sees every call and can make it fail.
+//
+// kumo keeps its state in the process, not in the server: topics, queues and mails of one Cloud are visible to all.
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/sivchari/kumo"
+)
+
+// Region is the only one there is.
+const Region = "us-east-1"
+
+// Cloud is a running stand-in. Its methods may be called by several goroutines.
+type Cloud struct {
+	// URL is the endpoint of every service, for programs under test: [Cloud.Env] hands it to them.
+	URL string
+
+	kumo  *kumo.Server
+	proxy *httputil.ReverseProxy
+	front *httptest.Server
+	fault func(Call) *Fault
+	sns   *sns.Client // these ask kumo itself
+	sqs   *sqs.Client
+	ses   *sesv2.Client
+
+	mu    sync.Mutex
+	calls []Call
+}
+
+// Start starts a stand-in. The front asks fault about each delivery, see [Call]; nil means that none fails. The caller
+// closes it.
+func Start(fault func(Call) *Fault) (*Cloud, error) {
+	server := kumo.NewServer()
+	target, err := url.Parse(server.URL)
+	if err != nil {
+		server.Close()
+		return nil, fmt.Errorf("start kumo: %w", err)
+	}
+	config := aws.Config{
+		Region: Region, BaseEndpoint: aws.String(server.URL),
+		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
+	}
+	c := &Cloud{
+		kumo: server, fault: fault,
+		sns: sns.NewFromConfig(config), sqs: sqs.NewFromConfig(config), ses: sesv2.NewFromConfig(config),
+		proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }},
+	}
+	c.front = httptest.NewServer(http.HandlerFunc(c.serve))
+	c.URL = c.front.URL
+	return c, nil
+}
+
+// Close ends the servers. Topics, queues and mails stay in the process.
+func (c *Cloud) Close() {
+	c.front.CloseClientConnections()
+	c.front.Close()
+	c.kumo.Close()
+}
+
+// Env is what makes a program that loads the SDK's default configuration use the stand-in.
+func (c *Cloud) Env() []string {
+	return []string{
+		"AWS_ENDPOINT_URL=" + c.URL, "AWS_REGION=" + Region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
+		"AWS_SESSION_TOKEN=", "AWS_PROFILE=", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=", "AWS_EC2_METADATA_DISABLED=true",
+	}
+}
+
+// CreateTopic returns the ARN of a topic, which it creates if it is missing. A name that ends in .fifo makes a FIFO topic.
+func (c *Cloud) CreateTopic(ctx context.Context, name string) (string, error) {
+	out, err := c.sns.CreateTopic(ctx, &sns.CreateTopicInput{Name: &name, Attributes: fifo(name)})
+	if err != nil {
+		return "", fmt.Errorf("create topic %s: %w", name, err)
+	}
+	return aws.ToString(out.TopicArn), nil
+}
+
+// DeleteTopic deletes a topic and its subscriptions; the queues behind it stay.
+func (c *Cloud) DeleteTopic(ctx context.Context, topic string) error {
+	if _, err := c.sns.DeleteTopic(ctx, &sns.DeleteTopicInput{TopicArn: &topic}); err != nil {
+		return fmt.Errorf("delete topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// Subscribe lets a queue, which it creates if it is missing, receive what is published to a topic, and returns the
+// queue's URL. Raw means that messages arrive as they were published, not in an envelope.
+func (c *Cloud) Subscribe(ctx context.Context, topic, queue string, raw bool) (string, error) {
+	made, err := c.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &queue, Attributes: fifo(queue)})
+	if err != nil {
+		return "", fmt.Errorf("create queue %s: %w", queue, err)
+	}
+	arn := "arn:aws:sqs:" + Region + ":000000000000:" + queue
+	_, err = c.sns.Subscribe(ctx, &sns.SubscribeInput{
+		TopicArn: &topic, Protocol: aws.String("sqs"), Endpoint: &arn,
+		Attributes: map[string]string{"RawMessageDelivery": fmt.Sprint(raw)},
+	})
+	if err != nil {
+		return "", fmt.Errorf("subscribe %s: %w", queue, err)
+	}
+	return aws.ToString(made.QueueUrl), nil
+}
+
+func fifo(name string) map[string]string {
+	if strings.HasSuffix(name, ".fifo") {
+		return map[string]string{"FifoQueue": "true", "FifoTopic": "true"}
+	}
+	return nil
+}
+
+// Message is what a queue's consumer gets.
+type Message struct {
+	Body       string
+	Attributes map[string]string
+}
+
+// Receive takes every message that waits in a queue, in its order.
+func (c *Cloud) Receive(ctx context.Context, queue string) ([]Message, error) {
+	var all []Message
+	for {
+		out, err := c.sqs.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+			QueueUrl: &queue, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("receive from %s: %w", queue, err)
+		}
+		if len(out.Messages) == 0 {
+			return all, nil
+		}
+		for _, m := range out.Messages {
+			got := Message{Body: aws.ToString(m.Body), Attributes: map[string]string{}}
+			for name, value := range m.MessageAttributes {
+				got.Attributes[name] = aws.ToString(value.StringValue)
+			}
+			all = append(all, got)
+			_, err := c.sqs.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle})
+			if err != nil {
+				return nil, fmt.Errorf("take from %s: %w", queue, err)
+			}
+		}
+	}
+}
+
+// CreateTemplate makes a mail template.
+func (c *Cloud) CreateTemplate(ctx context.Context, name, subject, text string) error {
+	_, err := c.ses.CreateEmailTemplate(ctx, &sesv2.CreateEmailTemplateInput{
+		TemplateName:    &name,
+		TemplateContent: &sestypes.EmailTemplateContent{Subject: &subject, Text: &text},
+	})
+	if err != nil {
+		return fmt.Errorf("create template %s: %w", name, err)
+	}
+	return nil
+}
+
+// Mail is one that was sent.
+type Mail struct {
+	From        string `json:"FromEmailAddress"`
+	Destination struct {
+		To  []string `json:"ToAddresses"`
+		Cc  []string `json:"CcAddresses"`
+		Bcc []string `json:"BccAddresses"`
+	} `json:"Destination"`
+	Subject  string `json:"Subject"`
+	Text     string `json:"Body"`
+	HTML     string `json:"HTMLBody"`
+	Template string `json:"TemplateName"`
+}
+
+// Mails returns every mail sent in this process, in the order of sending.
+func (c *Cloud) Mails(ctx context.Context) ([]Mail, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.kumo.URL+"/kumo/ses/v2/sent-emails", http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("read the mailbox: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read the mailbox: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New("read the mailbox: " + resp.Status)
+	}
+	var box struct{ SentEmails []Mail }
+	if err := json.NewDecoder(resp.Body).Decode(&box); err != nil {
+		return nil, fmt.Errorf("read the mailbox: %w", err)
+	}
+	return box.SentEmails, nil
+}
