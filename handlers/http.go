@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,12 +39,8 @@ var _ outbox.Handler = (*HTTP)(nil)
 
 // NewHTTP builds the handler. Its error joins every fault of the configuration, each a *[FieldError].
 func NewHTTP(config HTTPConfig) (*HTTP, error) {
-	if faults := config.Faults(); len(faults) > 0 {
-		all := make([]error, len(faults))
-		for i, fault := range faults {
-			all[i] = fault
-		}
-		return nil, errors.Join(all...)
+	if err := joinFaults(config.Faults()); err != nil {
+		return nil, err
 	}
 	config = config.withDefaults()
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, config.URL, http.NoBody)

@@ -1,0 +1,201 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+// A provider is where a call went, and what its reasons begin with.
+const (
+	providerSNS = "sns"
+	providerSES = "ses"
+)
+
+// awsCall is what is known of a call that failed.
+type awsCall struct {
+	provider string
+	path     *path
+	mail     *mailContent // SES only
+	from     string       // SES only: the sender's address alone
+}
+
+// awsAnswer is what came back from a call, as far as it can be told.
+type awsAnswer struct {
+	err     error
+	code    string // of the service; empty without one
+	message string // of the service; never shown
+	status  int    // 0 without an answer
+}
+
+// awsFault is one row of the table from what happened to what becomes of the event. A row fits by one of its codes, or
+// by its match, or where it has both by both.
+type awsFault struct {
+	provider string // empty: all
+	codes    []string
+	match    func(awsCall, awsAnswer) bool
+	outcome  outbox.Outcome
+	delay    time.Duration // of a snooze; zero means the pass's snooze seconds
+	reason   string        // without the provider, stable
+	advice   string        // what happened and, where an operator can mend it, how
+}
+
+// fault turns an error of the SDK into the handler's. The error itself is dropped: services quote addresses, ARNs and
+// what was sent.
+func (c awsCall) fault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return c.contextFault(ctx)
+	}
+	answer := newAnswer(err)
+	for _, fault := range awsFaults() {
+		if fault.fits(c, answer) {
+			reason := c.provider + "_" + fault.reason + ": " + fault.advice + answer.detail()
+			return outcomeError(fault.outcome, reason, fault.delay)
+		}
+	}
+	return errors.New(c.provider + "_unknown")
+}
+
+func (f awsFault) fits(call awsCall, answer awsAnswer) bool {
+	if f.provider != "" && f.provider != call.provider {
+		return false
+	}
+	if len(f.codes) > 0 && !slices.ContainsFunc(f.codes, func(code string) bool { return sameCode(code, answer.code) }) {
+		return false
+	}
+	return f.match == nil || f.match(call, answer)
+}
+
+// sameCode compares a code with the table's, in which a * at the end stands for anything.
+func sameCode(pattern, code string) bool {
+	if prefix, found := strings.CutSuffix(pattern, "*"); found {
+		return strings.HasPrefix(code, prefix)
+	}
+	return pattern == code
+}
+
+// contextFault says that the context ended first, like [contextFault]; a call that never had a connection by then is
+// one that found no path.
+func (c awsCall) contextFault(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) || c.path.connected.Load() {
+		return contextFault(ctx)
+	}
+	return outbox.Snooze(fmt.Errorf("%s_unreachable: %s: %w", c.provider, adviceUnreachable, ctx.Err()), 0)
+}
+
+func newAnswer(err error) awsAnswer {
+	answer := awsAnswer{err: err}
+	if service, found := errors.AsType[smithy.APIError](err); found {
+		answer.code, answer.message = service.ErrorCode(), service.ErrorMessage()
+	}
+	if response, found := errors.AsType[*smithyhttp.ResponseError](err); found {
+		answer.status = response.HTTPStatusCode()
+	}
+	return answer
+}
+
+// detail names the code and status of an answer, as far as they look like ones.
+func (a awsAnswer) detail() string {
+	var parts []string
+	if a.code != "" && len(a.code) <= maxCodeLength && isName(a.code, "._-") {
+		parts = append(parts, a.code)
+	}
+	if a.status != 0 {
+		parts = append(parts, fmt.Sprintf("status %d", a.status))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+const maxCodeLength = 64
+
+func inText(parts ...string) func(awsCall, awsAnswer) bool {
+	return func(_ awsCall, answer awsAnswer) bool {
+		text := strings.ToLower(answer.message)
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+	}
+}
+
+func statusBetween(low, high int) func(awsCall, awsAnswer) bool {
+	return func(_ awsCall, answer awsAnswer) bool { return answer.status >= low && answer.status <= high }
+}
+
+// isCredentials is true of a request that could not be signed. The SDK has no type for that.
+func isCredentials(_ awsCall, answer awsAnswer) bool {
+	var operation *smithy.OperationError
+	if !errors.As(answer.err, &operation) {
+		return false
+	}
+	text := operation.Err.Error()
+	return strings.HasPrefix(text, "get identity: ") || strings.HasPrefix(text, "sign request: ")
+}
+
+// isUnsendable is true of a request that the SDK itself refused.
+func isUnsendable(_ awsCall, answer awsAnswer) bool {
+	return isType[smithy.InvalidParamsError](answer.err)
+}
+
+// isUnreachable is true of a request that was not sent, for want of a connection.
+func isUnreachable(_ awsCall, answer awsAnswer) bool {
+	var operation *net.OpError
+	dial := errors.As(answer.err, &operation) && operation.Op == "dial"
+	return isType[*smithyhttp.RequestSendError](answer.err) &&
+		(dial || isType[*net.DNSError](answer.err) || isTLS(answer.err))
+}
+
+func isUnsent(_ awsCall, answer awsAnswer) bool {
+	return isType[*smithyhttp.RequestSendError](answer.err)
+}
+
+// isUnverifiedRecipient is true when an identity that SES names as not verified is a recipient's and the sender is not
+// among them: an account in the sandbox.
+func isUnverifiedRecipient(call awsCall, answer awsAnswer) bool {
+	if call.mail == nil || !isUnverified(call, answer) || mentions(answer.message, call.from) {
+		return false
+	}
+	return slices.ContainsFunc(call.mail.recipients(), func(box mailbox) bool {
+		return mentions(answer.message, box.address)
+	})
+}
+
+func isUnverified(_ awsCall, answer awsAnswer) bool {
+	return strings.Contains(strings.ToLower(answer.message), "not verified")
+}
+
+// isRowsTemplate is true when what is missing is the template, which the row names; the configuration set is ours.
+func isRowsTemplate(call awsCall, answer awsAnswer) bool {
+	text := strings.ToLower(answer.message)
+	return call.mail != nil && call.mail.template != "" &&
+		strings.Contains(text, "template") && !strings.Contains(text, "configuration set")
+}
+
+// mentions tells whether a text holds an address, and not just as a part of a longer one.
+func mentions(text, address string) bool {
+	text, address = strings.ToLower(text), strings.ToLower(address)
+	isPart := func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-/=?^_`{|}~.@\"", c) >= 0 }
+	for from := 0; address != ""; from++ {
+		i := strings.Index(text[from:], address)
+		if i < 0 {
+			return false
+		}
+		from += i
+		end := from + len(address)
+		// A dot that ends the sentence is no part of the address.
+		after := strings.TrimLeft(text[end:], ".")
+		if (from == 0 || !isPart(text[from-1])) && (after == "" || !isPart(after[0])) {
+			return true
+		}
+	}
+	return false
+}

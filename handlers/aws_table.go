@@ -1,0 +1,223 @@
+package handlers
+
+import (
+	"slices"
+	"time"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+const (
+	// unreadable is said of an answer that came and could not be read, or lacked its message id.
+	unreadable = "the answer could not be read; the request may have been accepted"
+
+	adviceUnreachable = "no connection to AWS: check region and DNS, and in a VPC the NAT or the service's endpoint"
+)
+
+// Delays of snoozes, between the least and the most that the database takes.
+const (
+	throttleDelay  = time.Minute
+	quotaDelay     = 10 * time.Minute // what SES advises
+	suspendedDelay = time.Hour
+)
+
+// awsFaults is the table; the first row that fits decides, and the last fits all.
+func awsFaults() []awsFault {
+	return slices.Concat(callFaults(), snsFaults(), sesFaults(), mailFaults(), commonFaults(), statusOnlyFaults())
+}
+
+// callFaults are about calls that got no answer of the service. They come first: credentials are fetched by calls with
+// answers of their own.
+func callFaults() []awsFault {
+	return []awsFault{
+		{
+			match: isCredentials, outcome: outbox.Snoozed, reason: "credentials_missing",
+			advice: "no credentials, or they could not be refreshed: check the function's role",
+		},
+		{
+			match: isUnsendable, outcome: outbox.Discarded, reason: "request_invalid",
+			advice: "the SDK refused the request before it was sent",
+		},
+		{
+			match: isUnreachable, outcome: outbox.Snoozed, reason: "unreachable",
+			advice: adviceUnreachable,
+		},
+		{
+			match: isUnsent, outcome: outbox.Retry, reason: "connection_lost",
+			advice: "the connection broke before an answer; the request may have been accepted",
+		},
+	}
+}
+
+func snsFaults() []awsFault {
+	return []awsFault{
+		{
+			provider: providerSNS, codes: []string{"InvalidParameter", "InvalidParameterException"},
+			match: inText("topicarn", "targetarn"), outcome: outbox.Snoozed, reason: "topic_invalid",
+			advice: "SNS does not take the topic's ARN: correct topic_arn",
+		},
+		{
+			provider: providerSNS, codes: []string{
+				"InvalidParameter", "InvalidParameterException", "ParameterValueInvalid", "InvalidParameterValue*",
+				"ValidationException", "ValidationError",
+			},
+			outcome: outbox.Discarded, reason: "message_invalid", advice: "SNS will never take this message",
+		},
+		{
+			provider: providerSNS, codes: []string{"BatchRequestTooLong", "BatchRequestTooLongException"},
+			outcome: outbox.Discarded, reason: "message_too_large", advice: "SNS will never take this message",
+		},
+		{
+			provider: providerSNS, codes: []string{"NotFound", "NotFoundException"},
+			outcome: outbox.Snoozed, reason: "topic_missing",
+			advice: "the topic does not exist: create it, or correct topic_arn",
+		},
+		{
+			provider: providerSNS, codes: []string{"KMSThrottling", "KMSThrottlingException"},
+			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests to the topic's key",
+		},
+		{
+			provider: providerSNS, codes: []string{
+				"KMSAccessDenied*", "KMSDisabled*", "KMSInvalidState*", "KMSNotFound*", "KMSOptInRequired*",
+			},
+			outcome: outbox.Snoozed, reason: "key_unusable",
+			advice: "the topic's KMS key cannot be used: check its state, its policy and the function's role",
+		},
+		{
+			provider: providerSNS, codes: []string{"EndpointDisabled", "EndpointDisabledException"},
+			outcome: outbox.Discarded, reason: "endpoint_disabled", advice: "the device is gone",
+		},
+		{
+			provider: providerSNS, codes: []string{"PlatformApplicationDisabled*"},
+			outcome: outbox.Snoozed, reason: "platform_disabled", advice: "the platform application is disabled: enable it",
+		},
+	}
+}
+
+// sesFaults are about the account.
+func sesFaults() []awsFault {
+	return []awsFault{
+		{
+			provider: providerSES, codes: []string{
+				"LimitExceededException", "LimitExceeded", "ACCOUNT_DAILY_QUOTA_EXCEEDED",
+			},
+			outcome: outbox.Snoozed, delay: quotaDelay, reason: "daily_quota",
+			advice: "the account's quota for 24 hours is used up: ask AWS to raise it",
+		},
+		{
+			provider: providerSES, codes: []string{"Throttling*"}, match: inText("daily"),
+			outcome: outbox.Snoozed, delay: quotaDelay, reason: "daily_quota",
+			advice: "the account's quota for 24 hours is used up: ask AWS to raise it",
+		},
+		{
+			provider: providerSES, codes: []string{"ACCOUNT_THROTTLED"},
+			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests in a second",
+		},
+		{
+			provider: providerSES, codes: []string{
+				"SendingPausedException", "ACCOUNT_SENDING_PAUSED", "CONFIGURATION_SET_SENDING_PAUSED",
+			},
+			outcome: outbox.Snoozed, reason: "sending_paused",
+			advice: "sending is paused for the account or the configuration set: find out why and enable it",
+		},
+		{
+			provider: providerSES, codes: []string{"AccountSuspendedException", "ACCOUNT_SUSPENDED"},
+			outcome: outbox.Snoozed, delay: suspendedDelay, reason: "account_suspended",
+			advice: "the account may not send any more: ask AWS Support",
+		},
+	}
+}
+
+// mailFaults are about a mail, its sender and what it names.
+func mailFaults() []awsFault {
+	return []awsFault{
+		{
+			provider: providerSES, codes: []string{"MailFromDomainNotVerified*", "MAIL_FROM_DOMAIN_NOT_VERIFIED"},
+			outcome: outbox.Snoozed, reason: "sender_unverified",
+			advice: "the sender's MAIL FROM domain is not verified: mend its records, or correct from",
+		},
+		{
+			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverifiedRecipient,
+			outcome: outbox.Discarded, reason: "recipient_unverified",
+			advice: "the account is in the sandbox, where every recipient must be verified",
+		},
+		{
+			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverified,
+			outcome: outbox.Snoozed, reason: "sender_unverified",
+			advice: "the sender is not verified in this region: verify its address or domain, or correct from",
+		},
+		{
+			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"},
+			outcome: outbox.Discarded, reason: "message_rejected", advice: "SES will never take this mail",
+		},
+		{
+			provider: providerSES, codes: []string{"NotFoundException", "TEMPLATE_NOT_FOUND", "TEMPLATE_DOES_NOT_EXIST"},
+			match: isRowsTemplate, outcome: outbox.Discarded, reason: "template_missing",
+			advice: "the template that the payload names does not exist",
+		},
+		{
+			provider: providerSES, codes: []string{
+				"NotFoundException", "TEMPLATE_NOT_FOUND", "TEMPLATE_DOES_NOT_EXIST", "CONFIGURATION_SET_NOT_FOUND",
+				"CONFIGURATION_SET_DOES_NOT_EXIST", "INVALID_SENDING_POOL_NAME",
+			},
+			outcome: outbox.Snoozed, reason: "configuration_missing",
+			advice: "the configuration set, or what it names, does not exist: create it, or correct configuration_set",
+		},
+		{
+			provider: providerSES, codes: []string{"BadRequestException", "INVALID_PARAMETER", "INVALID_PARAMETER_VALUE"},
+			outcome: outbox.Discarded, reason: "message_invalid", advice: "SES will never take this mail",
+		},
+	}
+}
+
+// commonFaults are codes that every service of AWS may answer.
+func commonFaults() []awsFault {
+	return []awsFault{
+		{
+			codes: []string{
+				"AuthorizationError", "AuthorizationErrorException", "AccessDenied*", "OptInRequired", "NotAuthorized",
+			},
+			outcome: outbox.Snoozed, reason: "access_denied",
+			advice: "not allowed: check the function's role and the policy of what it sends to",
+		},
+		{
+			codes: []string{
+				"InvalidSecurity*", "InvalidClientTokenId*", "UnrecognizedClient*", "SignatureDoesNotMatch*",
+				"InvalidSignature*", "IncompleteSignature*", "MissingAuthenticationToken*", "ExpiredToken*",
+				"RequestExpired", "RequestTimeTooSkewed",
+			},
+			outcome: outbox.Snoozed, reason: "credentials_refused",
+			advice: "AWS refused the credentials: check them, the function's role and the clock",
+		},
+		{
+			codes: []string{
+				"Throttled*", "Throttling*", "TooManyRequests*", "RequestLimitExceeded", "RequestThrottled*", "SlowDown",
+			},
+			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests",
+		},
+		{
+			codes: []string{
+				"InternalError", "InternalErrorException", "InternalFailure", "InternalServiceError*", "InternalServerError",
+				"ServiceUnavailable*", "TRANSIENT_FAILURE", "FAILED",
+			},
+			outcome: outbox.Retry, reason: "service_failed",
+			advice: "AWS failed; the request may have been accepted",
+		},
+	}
+}
+
+// statusOnlyFaults are about answers whose code is absent or unknown.
+func statusOnlyFaults() []awsFault {
+	return []awsFault{
+		{
+			match: statusBetween(429, 429), outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled",
+			advice: "too many requests",
+		},
+		{
+			match: statusBetween(500, 599), outcome: outbox.Retry, reason: "service_failed",
+			advice: "AWS failed; the request may have been accepted",
+		},
+		{match: statusBetween(200, 299), outcome: outbox.Retry, reason: "answer_unreadable", advice: unreadable},
+		{outcome: outbox.Retry, reason: "unknown", advice: "not in the table of faults"},
+	}
+}

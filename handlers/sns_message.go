@@ -1,0 +1,159 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	"github.com/aws/aws-sdk-go-v2/service/sns/types"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+const (
+	typeString = "String"
+	typeNumber = "Number"
+
+	maxIDLength = 128
+	hashPrefix  = "sha256-"
+)
+
+// message returns the request for one event, or a discard when the topic would never take it.
+func (h *SNS) message(event outbox.Event) (*sns.PublishInput, error) {
+	if len(event.Payload) == 0 {
+		return nil, discardf("sns_message_empty: the payload is empty, and SNS takes no empty message")
+	}
+	input := &sns.PublishInput{
+		TopicArn:          &h.topic,
+		Message:           aws.String(string(event.Payload)),
+		MessageAttributes: snsAttributes(event),
+	}
+	if h.fifo {
+		input.MessageGroupId = aws.String(groupID(event.AggregateType, event.AggregateID))
+		input.MessageDeduplicationId = aws.String(stableID(event.ID))
+	}
+	if size := messageSize(input); size > h.limit {
+		return nil, discardf("sns_message_too_large: %d bytes with its attributes, the limit is %d", size, h.limit)
+	}
+	return input, nil
+}
+
+func discardf(format string, args ...any) error { return outbox.Discard(fmt.Errorf(format, args...)) }
+
+// messageSize counts as SNS does: body, and names, types and values of the attributes.
+func messageSize(input *sns.PublishInput) int {
+	size := len(*input.Message)
+	for name, value := range input.MessageAttributes {
+		size += len(name) + len(*value.DataType) + len(*value.StringValue)
+	}
+	return size
+}
+
+// snsAttributes are what subscriptions can filter by: at most ten, since a queue with raw delivery drops messages that
+// have more, unseen by the publisher. Empty values are left out, since SNS refuses them.
+func snsAttributes(event outbox.Event) map[string]types.MessageAttributeValue {
+	attributes := make(map[string]types.MessageAttributeValue)
+	add := func(name, kind, value string) {
+		if value != "" {
+			attributes[name] = types.MessageAttributeValue{DataType: aws.String(kind), StringValue: &value}
+		}
+	}
+	add("event_id", typeString, encodeAttribute(event.ID))
+	add("event_type", typeString, encodeAttribute(event.Type))
+	add("aggregate_type", typeString, encodeAttribute(event.AggregateType))
+	add("aggregate_id", typeString, encodeAttribute(event.AggregateID))
+	add("idempotency_key", typeString, encodeAttribute(event.IdempotencyKey))
+	add("position", typeNumber, strconv.FormatInt(event.Position, 10))
+	add("attempt", typeNumber, strconv.Itoa(event.Attempts))
+	add("created_at", typeString, event.CreatedAt.UTC().Format(time.RFC3339Nano))
+	add("traceparent", typeString, traceparent(event.Metadata))
+	return attributes
+}
+
+// encodeAttribute percent-encodes the percent sign and what SQS takes in no message: control characters, the
+// noncharacters U+FFFE and U+FFFF, bytes that are no UTF-8. All else stays, so that filter policies can be read;
+// percent-decoding gives the value back.
+func encodeAttribute(value string) string {
+	var b strings.Builder
+	for i, size := 0, 0; i < len(value); i += size {
+		var c rune
+		c, size = utf8.DecodeRuneInString(value[i:])
+		invalid := c == utf8.RuneError && size == 1
+		if !invalid && c >= ' ' && c != 0x7f && c != '%' && c != 0xfffe && c != 0xffff {
+			b.WriteString(value[i : i+size])
+			continue
+		}
+		for _, raw := range []byte(value[i : i+size]) {
+			fmt.Fprintf(&b, "%%%02X", raw)
+		}
+	}
+	return b.String()
+}
+
+// groupID names an aggregate in what SNS takes as a message group id: up to 128 visible ASCII characters. Distinct
+// aggregates get distinct groups: the readable form splits at its last colon only, and a hash holds none.
+func groupID(kind, id string) string {
+	if readable := kind + ":" + id; isVisible(readable) && !strings.Contains(id, ":") {
+		return readable
+	}
+	return hashed(strconv.Itoa(len(kind)) + ":" + kind + id)
+}
+
+// stableID is text itself where it is up to 128 visible ASCII characters, else a hash of it, for any text the same
+// each time and distinct from any other's.
+func stableID(text string) string {
+	if isVisible(text) && !strings.HasPrefix(text, hashPrefix) {
+		return text
+	}
+	return hashed(text)
+}
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hashPrefix + hex.EncodeToString(sum[:])
+}
+
+// isVisible tells whether text has 1 to 128 characters, all visible ASCII.
+func isVisible(text string) bool {
+	for _, c := range []byte(text) {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return text != "" && len(text) <= maxIDLength
+}
+
+// traceparent returns the event's trace context, a W3C traceparent in the row's metadata; "" when there is none, or
+// none that is valid.
+func traceparent(metadata json.RawMessage) string {
+	var object map[string]json.RawMessage
+	var text string
+	if json.Unmarshal(metadata, &object) != nil || json.Unmarshal(object["traceparent"], &text) != nil {
+		return ""
+	}
+	// Later versions may append fields; what version 00 defines comes first in all of them.
+	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if len(text) < length || len(text) > length && (text[:2] == "00" || text[length] != '-') || !isVisible(text) {
+		return ""
+	}
+	parts := strings.SplitN(text[:length], "-", 5)
+	if len(parts) != 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 || parts[0] == "ff" {
+		return ""
+	}
+	for _, part := range parts {
+		if strings.Trim(part, "0123456789abcdef") != "" {
+			return ""
+		}
+	}
+	if strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
+		return ""
+	}
+	return text
+}
