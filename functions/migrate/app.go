@@ -48,41 +48,48 @@ func newApp(ctx context.Context, getenv func(string) string, logger *slog.Logger
 	return &app{pool: pool, migrator: migrator, logger: logger}
 }
 
-// handle answers one invocation.
-func (a *app) handle(ctx context.Context, event json.RawMessage) (*reply, error) {
-	action, report, err := a.run(ctx, event)
-	attrs := []slog.Attr{
-		slog.String("action", action),
-		slog.Int("versionBefore", report.VersionBefore),
-		slog.Int("versionAfter", report.VersionAfter),
-		slog.String("state", string(report.State)),
-		slog.Any("applied", report.Applied),
-		slog.Any("pending", report.Pending),
-	}
+// handle answers one invocation: a custom resource's event with what CloudFormation was told, any other with a reply.
+func (a *app) handle(ctx context.Context, event json.RawMessage) (any, error) {
+	resource, found, err := parseResource(event)
 	if err != nil {
-		// The reply has no room for how far the migration came, and nobody reads that of an asynchronous call.
-		a.logger.LogAttrs(ctx, slog.LevelError, "migrate failed", append(attrs, slog.String("error", err.Error()))...)
+		a.log(ctx, "", postgres.Report{}, err)
 		return nil, err
 	}
-	a.logger.LogAttrs(ctx, slog.LevelInfo, "migrate done", attrs...)
-	return &reply{OK: true, Action: action, Report: report}, nil
+	if found {
+		return a.answerResource(ctx, resource)
+	}
+	return a.invoke(ctx, event)
 }
 
-func (a *app) run(ctx context.Context, event json.RawMessage) (string, postgres.Report, error) {
-	if a.fault != nil {
-		return "", postgres.Report{}, &ConfigError{Err: a.fault}
-	}
-	action, err := parseEvent(event)
-	if err != nil {
-		return "", postgres.Report{}, err
-	}
+// invoke answers a direct invocation.
+func (a *app) invoke(ctx context.Context, event json.RawMessage) (*reply, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-reserve), errReserve)
 		defer cancel()
 	}
+	action, err := parseEvent(event)
+	if a.fault != nil {
+		action, err = "", &ConfigError{Err: a.fault}
+	}
+	var report postgres.Report
+	if err == nil {
+		report, err = a.do(ctx, action)
+	}
+	a.log(ctx, action, report, err)
+	if err != nil {
+		return nil, err
+	}
+	return &reply{OK: true, Action: action, Report: report}, nil
+}
+
+// do performs an action until ctx ends.
+func (a *app) do(ctx context.Context, action string) (postgres.Report, error) {
+	if a.fault != nil {
+		return postgres.Report{}, &ConfigError{Err: a.fault}
+	}
 	if err := a.pool.Ready(ctx); err != nil {
-		return action, postgres.Report{}, named(ctx, err)
+		return postgres.Report{}, named(ctx, err)
 	}
 	do := a.migrator.Up
 	switch action {
@@ -95,5 +102,22 @@ func (a *app) run(ctx context.Context, event json.RawMessage) (string, postgres.
 	if err != nil {
 		err = named(ctx, err)
 	}
-	return action, report, err
+	return report, err
+}
+
+func (a *app) log(ctx context.Context, action string, report postgres.Report, err error) {
+	attrs := []slog.Attr{
+		slog.String("action", action),
+		slog.Int("versionBefore", report.VersionBefore),
+		slog.Int("versionAfter", report.VersionAfter),
+		slog.String("state", string(report.State)),
+		slog.Any("applied", report.Applied),
+		slog.Any("pending", report.Pending),
+	}
+	if err != nil {
+		// The reply has no room for how far the migration came, and nobody reads that of an asynchronous call.
+		a.logger.LogAttrs(ctx, slog.LevelError, "migrate failed", append(attrs, slog.String("error", err.Error()))...)
+		return
+	}
+	a.logger.LogAttrs(ctx, slog.LevelInfo, "migrate done", attrs...)
 }

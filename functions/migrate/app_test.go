@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -39,7 +38,7 @@ func TestEveryActionRepliesInItsShape(t *testing.T) {
 		{fixture(t, "migrate-status.json"), fmt.Sprintf(`{"ok":true,"action":"status","versionBefore":%d,"versionAfter":%[1]d,"state":"current","applied":[],"pending":[]}`, latest), 0},
 		{fixture(t, "migrate-verify.json"), fmt.Sprintf(`{"ok":true,"action":"verify","versionBefore":%d,"versionAfter":%[1]d,"state":"current","applied":[],"pending":[]}`, latest), 0},
 	} {
-		reply, err := app.handle(t.Context(), json.RawMessage(step.event))
+		reply, err := app.invoke(t.Context(), json.RawMessage(step.event))
 		if err != nil {
 			t.Fatalf("%s: %v", step.event, err)
 		}
@@ -140,7 +139,7 @@ func TestErrorsCarryTheTypeThatSaysMost(t *testing.T) {
 			}
 			app, logs := testApp(t, map[string]string{"DATABASE_URL": url})
 			_, err = app.handle(t.Context(), json.RawMessage(tc.event))
-			if got := typeName(err); got != tc.want {
+			if got := errorType(t, err); got != tc.want {
 				t.Errorf("error type %s (%v), want %s", got, err, tc.want)
 			}
 			if !strings.Contains(logs.String(), "migrate failed") {
@@ -154,7 +153,7 @@ func TestAnUnreachableDatabaseIsADatabaseErrorWithoutThePassword(t *testing.T) {
 	t.Parallel()
 	app, logs := testApp(t, map[string]string{"DATABASE_URL": "postgres://user:verysecret@127.0.0.1:1/db?sslmode=disable"})
 	_, err := app.handle(t.Context(), json.RawMessage(`{}`))
-	if got := typeName(err); got != "DatabaseError" {
+	if got := errorType(t, err); got != "DatabaseError" {
 		t.Errorf("error type %s (%v), want DatabaseError", got, err)
 	}
 	if text := fmt.Sprint(err) + logs.String(); strings.Contains(text, "verysecret") {
@@ -170,7 +169,7 @@ func TestTheMigrationStopsBeforeTheInvocationsDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), reserve+time.Second)
 	defer cancel()
 	_, err := app.handle(ctx, json.RawMessage(`{}`))
-	if got := typeName(err); got != "MigrationError" || !errors.Is(err, errReserve) {
+	if got := errorType(t, err); got != "MigrationError" || !errors.Is(err, errReserve) {
 		t.Errorf("error type %s (%v), want a MigrationError caused by the reserve", got, err)
 	}
 	if ctx.Err() != nil {
@@ -178,11 +177,12 @@ func TestTheMigrationStopsBeforeTheInvocationsDeadline(t *testing.T) {
 	}
 }
 
-func typeName(err error) string {
+func errorType(t *testing.T, err error) string {
+	t.Helper()
 	if err == nil {
-		return "none"
+		t.Fatal("no error")
 	}
-	return reflect.Indirect(reflect.ValueOf(err)).Type().Name() // as aws-lambda-go makes errorType
+	return typeName(err)
 }
 
 func testApp(t *testing.T, variables map[string]string) (*app, *bytes.Buffer) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/openlup/outbox-dispatch/outbox/postgres"
 )
@@ -31,6 +32,26 @@ func (e *DatabaseError) Error() string { return "database: " + e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *DatabaseError) Unwrap() error { return e.Err }
+
+// AnswerError means that CloudFormation did not get the answer. The invocation may be repeated: migrations may.
+type AnswerError struct{ Err error }
+
+func (e *AnswerError) Error() string {
+	return "answer CloudFormation: " + e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+// PanicError is a mistake in the program, which CloudFormation must hear of, too.
+type PanicError struct{}
+
+func (e *PanicError) Error() string { return "the function panicked; its log has the stack" }
+
+// typeName is what aws-lambda-go makes the errorType of.
+func typeName(err error) string {
+	return reflect.Indirect(reflect.ValueOf(err)).Type().Name()
+}
 
 // named finds the error whose type tells the caller most.
 func named(ctx context.Context, err error) error {

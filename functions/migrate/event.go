@@ -14,7 +14,7 @@ const (
 	actionVerify = "verify"
 )
 
-const takes = `takes {} or {"action":"up"}, {"action":"status"} or {"action":"verify"}`
+const takes = `takes {} or {"action":"up"}, {"action":"status"} or {"action":"verify"}, or the event of a custom resource`
 
 // parseEvent returns the action. Any field but action is refused, so that a misdirected event changes nothing.
 func parseEvent(event json.RawMessage) (string, error) {

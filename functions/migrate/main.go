@@ -1,7 +1,8 @@
 // Command migrate is the Lambda function that brings the outbox's tables and functions to the version that this
 // binary ships.
 //
-// It is invoked by hand or by a deployment with {} or {"action":"up"}, {"action":"status"} or {"action":"verify"}.
+// It is invoked by hand or by a deployment with {} or {"action":"up"}, {"action":"status"} or {"action":"verify"}, or
+// by CloudFormation as the provider of a custom resource.
 package main
 
 import (

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-lambda-go/cfn"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres"
+)
+
+// physicalID never changes: to CloudFormation another id is another resource, and it would delete the old one.
+const physicalID = "outbox-schema"
+
+// The resource's only property and only attribute: the version of the schema that the template wants, and the one
+// that the database has.
+const versionKey = "Version"
+
+var errAnswerReserve = errors.New("stopped before the function's timeout, to leave time for this answer")
+
+// parseResource reads an event that CloudFormation sends for a custom resource; found is false for any other event. The
+// error is a [*RequestError]. It shows nothing of ResponseURL, which is signed: whoever has it can answer.
+func parseResource(raw json.RawMessage) (event cfn.Event, found bool, err error) {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &keys) // what is no object has no keys; parseEvent says what is wrong with it
+	_, typed := keys["RequestType"]
+	_, answerable := keys["ResponseURL"]
+	switch {
+	case !typed && !answerable:
+		return event, false, nil
+	case !answerable:
+		return event, false, &RequestError{Got: "RequestType without ResponseURL, a custom resource's event has both"}
+	case !typed:
+		return event, false, &RequestError{Got: "ResponseURL without RequestType, a custom resource's event has both"}
+	}
+	if err := json.Unmarshal(raw, &event); err != nil {
+		return event, false, &RequestError{Got: "no custom resource's event: " + err.Error()}
+	}
+	if u, err := url.Parse(event.ResponseURL); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return event, false, &RequestError{Got: "ResponseURL is no https or http URL"}
+	}
+	return event, true, nil
+}
+
+// answerResource does what the event asks for, tells CloudFormation, and returns what it told. A failure that was told
+// is no error: Lambda would repeat the invocation, and CloudFormation takes one answer. The error is an
+// [*AnswerError].
+func (a *app) answerResource(ctx context.Context, event cfn.Event) (json.RawMessage, error) {
+	work, answer, cancel := splitTime(ctx)
+	defer cancel()
+	version, err := a.converge(work, event)
+	response := cfn.NewResponse(&event)
+	response.PhysicalResourceID = physicalID
+	if err != nil {
+		response.Status, response.Reason = cfn.StatusFailed, reason(err)
+	} else {
+		response.Status = cfn.StatusSuccess
+		if version != "" {
+			response.Data = map[string]any{versionKey: version}
+		}
+	}
+	body, err := json.Marshal(response)
+	if err != nil {
+		return nil, &AnswerError{Err: fmt.Errorf("encode: %w", err)}
+	}
+	if err := a.send(answer, event.ResponseURL, body); err != nil {
+		return nil, &AnswerError{Err: err}
+	}
+	return body, nil
+}
+
+// splitTime divides what is left of the invocation: work ends early enough for an answer, the answer early enough for
+// the reply.
+func splitTime(ctx context.Context) (work, answer context.Context, cancel func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, ctx, func() {}
+	}
+	kept := min(answerReserve, time.Until(deadline)/2)
+	work, cancelWork := context.WithDeadlineCause(ctx, deadline.Add(-kept), errAnswerReserve)
+	answer, cancelAnswer := context.WithDeadline(ctx, deadline.Add(-kept/5))
+	return work, answer, func() { cancelWork(); cancelAnswer() }
+}
+
+// converge returns the version of the schema afterwards, which is empty for a Delete.
+func (a *app) converge(ctx context.Context, event cfn.Event) (version string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.logger.LogAttrs(ctx, slog.LevelError, "migrate panicked",
+				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+			err = &PanicError{}
+		}
+	}()
+	switch event.RequestType {
+	case cfn.RequestDelete:
+		// Without a look at the configuration: a stack whose deployment failed over it must go away, too.
+		a.logger.LogAttrs(ctx, slog.LevelInfo, "custom resource deleted, the database stays as it is")
+		return "", nil
+	case cfn.RequestCreate, cfn.RequestUpdate:
+		return a.converged(ctx, event)
+	default:
+		err := &RequestError{Got: fmt.Sprintf("RequestType %.40q", event.RequestType)}
+		a.log(ctx, "", postgres.Report{}, err)
+		return "", err
+	}
+}
+
+// converged migrates. Two things are warnings, since migrations only go forward and failing would leave the rollback of
+// a stack stuck half way: a database ahead of this binary, and whatever fails on the way back to an older version.
+func (a *app) converged(ctx context.Context, event cfn.Event) (string, error) {
+	wanted, known := version(event.ResourceProperties)
+	before, knownBefore := version(event.OldResourceProperties)
+	back := known && knownBefore && wanted < before
+
+	action := actionUp
+	if ships, err := a.ships(); err == nil && known {
+		if wanted != ships {
+			a.logger.LogAttrs(ctx, slog.LevelWarn, "the template wants another version than this function ships",
+				slog.Int("wanted", wanted), slog.Int("ships", ships))
+		}
+		if back && wanted < ships {
+			action = actionStatus // this function belongs to the deployment that is being undone
+		}
+	}
+	report, err := a.do(ctx, action)
+	reached := strconv.Itoa(report.VersionAfter)
+	if _, ahead := errors.AsType[*postgres.DatabaseAheadError](err); err != nil && (ahead || back) {
+		if report.State == "" {
+			reached = strconv.Itoa(wanted) // nobody could look
+		}
+		a.logger.LogAttrs(ctx, slog.LevelWarn, "nothing is applied for an older version of the stack",
+			slog.String("version", reached), slog.String("error", err.Error()))
+		err = nil
+	}
+	a.log(ctx, string(event.RequestType), report, err)
+	return reached, err
+}
+
+// ships is the newest version that this binary can make.
+func (a *app) ships() (int, error) {
+	if a.migrator == nil {
+		return 0, a.fault
+	}
+	return postgres.Latest(a.migrator.Files)
+}
+
+// version reads the property; CloudFormation turns numbers into text.
+func version(properties map[string]any) (n int, known bool) {
+	n, err := strconv.Atoi(fmt.Sprint(properties[versionKey]))
+	return n, err == nil
+}
