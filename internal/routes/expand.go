@@ -44,6 +44,9 @@ func expand(text string, lookup Lookup) (expanded string, faults []string) {
 	}
 }
 
+// hasVariable tells whether text that stands where a number or boolean belongs may become one.
+func hasVariable(text string) bool { return strings.Contains(text, "${") }
+
 func isVariable(name string) bool {
 	for i := range len(name) {
 		c := name[i]

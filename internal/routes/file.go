@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/outbox"
 )
@@ -20,10 +22,10 @@ import (
 const (
 	Version = 1
 
-	// DefaultHTTPTimeout is the timeout of an http destination that names none.
-	DefaultHTTPTimeout = 10 * time.Second
-	MinTimeout         = 100 * time.Millisecond
-	MaxTimeout         = 900 * time.Second // a Lambda function lives no longer
+	// DefaultTimeout is the timeout of a destination that names none.
+	DefaultTimeout = 10 * time.Second
+	MinTimeout     = 100 * time.Millisecond
+	MaxTimeout     = 900 * time.Second // a Lambda function lives no longer
 
 	maxFileSize = 1 << 20
 )
@@ -44,6 +46,10 @@ type Destination struct {
 	Timeout time.Duration
 	// HTTP is set for a webhook.
 	HTTP *handlers.HTTPConfig
+	// SNS is set for a topic, without its client.
+	SNS *handlers.SNSConfig
+	// SES is set for mail, without its client.
+	SES *handlers.SESConfig
 }
 
 // Options are what a file does not say about its handlers.
@@ -55,15 +61,19 @@ type Options struct {
 	UserAgent string
 	// RootCAs are the authorities trusted for https; nil means the system's.
 	RootCAs *x509.CertPool
+	// AWS is what the clients of SNS and SES are made of, one of each for all destinations. Its HTTP client should
+	// keep Concurrency idle connections. It is needed only if [File.FirstOnAWS] names a destination.
+	AWS aws.Config
 }
 
 // Registry builds one handler for each destination and routes every type of the file to its handler. The name of
 // the destination is the key of its circuit.
 func Registry(file File, options Options) (outbox.Registry, error) {
 	var faults []error
+	shared := &clients{options: options}
 	built := make(map[string]outbox.Route, len(file.Destinations))
 	for name, destination := range file.Destinations {
-		handler, err := destination.handler(options)
+		handler, err := destination.handler(shared)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("destination %s: %w", name, err))
 			continue
@@ -85,13 +95,30 @@ func Registry(file File, options Options) (outbox.Registry, error) {
 	return registry, nil
 }
 
-func (d Destination) handler(options Options) (outbox.Handler, error) {
-	if d.HTTP == nil {
-		return nil, errors.New("has no kind, takes http")
+func (d Destination) handler(shared *clients) (outbox.Handler, error) {
+	switch {
+	case d.HTTP != nil:
+		config := *d.HTTP
+		config.MaxIdleConns = shared.options.Concurrency
+		config.UserAgent = shared.options.UserAgent
+		config.RootCAs = shared.options.RootCAs
+		return handlers.NewHTTP(config)
+	case d.SNS != nil:
+		client, err := shared.forSNS()
+		if err != nil {
+			return nil, err
+		}
+		config := *d.SNS
+		config.Client = client
+		return handlers.NewSNS(config)
+	case d.SES != nil:
+		client, err := shared.forSES()
+		if err != nil {
+			return nil, err
+		}
+		config := *d.SES
+		config.Client = client
+		return handlers.NewSES(config)
 	}
-	config := *d.HTTP
-	config.MaxIdleConns = options.Concurrency
-	config.UserAgent = options.UserAgent
-	config.RootCAs = options.RootCAs
-	return handlers.NewHTTP(config)
+	return nil, fmt.Errorf("has no kind, takes one of %s", strings.Join(kinds(), ", "))
 }

@@ -15,19 +15,10 @@ func (p *parser) http(kind entry) Destination {
 	if !ok {
 		return Destination{}
 	}
-	var config handlers.HTTPConfig
-	// The faults of the handler's own check, by field. A field that is not here was reported already.
-	places := map[string]text{}
-	if url, found := fields["url"]; !found {
-		places["url"] = text{line: kind.line, path: join(kind.path, "url")}
-	} else if t, sound := p.text(url.value, url.path); sound {
-		config.URL, places["url"] = t.value, t
-	}
+	seen := places{}
+	config := handlers.HTTPConfig{URL: p.required(kind, fields, "url", seen)}
 	if secrets, found := fields["secrets"]; found {
-		for _, t := range p.texts(secrets.value, secrets.path) {
-			places[fmt.Sprintf("secrets[%d]", len(config.Secrets))] = t
-			config.Secrets = append(config.Secrets, t.value)
-		}
+		config.Secrets = p.list(secrets, "secrets", seen)
 	}
 	if allow, found := fields["allow_http"]; found {
 		config.AllowHTTP = p.truth(allow.value, allow.path)
@@ -42,16 +33,49 @@ func (p *parser) http(kind entry) Destination {
 		}
 		networksSound = len(p.faults) == before
 	}
-	for _, problem := range config.Faults() {
-		if place, unreported := places[problem.Field]; unreported {
-			p.report(place.line, place.path, "%s", problem.Problem)
-		}
-	}
+	p.reportFields(config.Faults(), seen)
 	// A network that was refused is fault enough: it may be the one that is missing.
 	if blocked := config.BlockedHost(); blocked != nil && networksSound {
-		p.report(places["url"].line, places["url"].path, "%s", blocked.Problem)
+		p.report(seen["url"].line, seen["url"].path, "%s", blocked.Problem)
 	}
-	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultHTTPTimeout)}
+	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+}
+
+// places are where the values stand that a handler's own check looks at, by the field's name in its faults. One that is
+// not here has been reported already.
+type places map[string]text
+
+// required returns the text of a field that must be there; without it the handler's check says what is missing.
+func (p *parser) required(kind entry, fields map[string]entry, name string, seen places) string {
+	field, found := fields[name]
+	if !found {
+		seen[name] = text{line: kind.line, path: join(kind.path, name)}
+		return ""
+	}
+	t, sound := p.text(field.value, field.path)
+	if !sound {
+		return ""
+	}
+	seen[name] = t
+	return t.value
+}
+
+// list returns those texts of a list that are sound.
+func (p *parser) list(field entry, name string, seen places) (values []string) {
+	for _, t := range p.texts(field.value, field.path) {
+		seen[fmt.Sprintf("%s[%d]", name, len(values))] = t
+		values = append(values, t.value)
+	}
+	return values
+}
+
+// reportFields reports what a handler's own check found.
+func (p *parser) reportFields(faults []*handlers.FieldError, seen places) {
+	for _, fault := range faults {
+		if place, unreported := seen[fault.Field]; unreported {
+			p.report(place.line, place.path, "%s", fault.Problem)
+		}
+	}
 }
 
 func (p *parser) prefix(t text) (netip.Prefix, bool) {

@@ -140,7 +140,7 @@ func (p *parser) truth(node *yaml.Node, path string) bool {
 	value := node.Value
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!bool":
-	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str" && strings.Contains(value, "${"):
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str" && hasVariable(value):
 		t, ok := p.text(node, path)
 		if !ok {
 			return false

@@ -12,7 +12,7 @@ import (
 )
 
 // kinds are the kinds of destination, in the order in which faults list them.
-func kinds() []string { return []string{"http"} }
+func kinds() []string { return []string{"http", "sns", "ses"} }
 
 // Parse reads a routes file. name stands before the line in every fault; lookup gives the variables that ${NAME}
 // in a value stands for. The error joins all faults, in order of their lines; the File is then empty.
@@ -133,6 +133,12 @@ func (p *parser) destination(e entry) Destination {
 	}
 	if kind, found := fields["http"]; found {
 		return p.http(kind)
+	}
+	if kind, found := fields["sns"]; found {
+		return p.sns(kind)
+	}
+	if kind, found := fields["ses"]; found {
+		return p.ses(kind)
 	}
 	return Destination{}
 }

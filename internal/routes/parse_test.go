@@ -36,6 +36,9 @@ func environment(name string) (string, bool) {
 		"TYPE":       "order.archived",
 		"BLANK":      "  ",
 		"NAME":       "crm",
+		"TOPIC":      "arn:aws:sns:eu-west-1:123456789012:hunter2.fifo",
+		"MAIL":       "hunter2@a.test",
+		"BYTES":      "1048576",
 	}[name]
 	return value, found
 }
@@ -56,7 +59,16 @@ destinations:
       allow_private: [10.0.0.0/8, "fd00::/8", "${NETWORK}"]
   billing-2.eu:
     http: {url: "http://${HOST}:80/$5/$${x}", allow_http: "${TRUE}"}
+  topic:
+    sns: {topic_arn: "${TOPIC}", max_message_bytes: 2048, timeout: 3s}
+  mail:
+    ses:
+      from: Orders <${MAIL}>
+      configuration_set: orders
+      reply_to: [help@a.test, "${MAIL}"]
 routes:
+  order.shipped: {to: topic}
+  invoice.due: {to: mail}
   order.placed: {to: crm}
   "order paid": {to: "${NAME}"}
   invoice.sent:
@@ -78,8 +90,16 @@ routes:
 			"billing-2.eu": {Timeout: 10 * time.Second, HTTP: &handlers.HTTPConfig{
 				URL: "http://crm.example.com:80/$5/${x}", AllowHTTP: true,
 			}},
+			"topic": {Timeout: 3 * time.Second, SNS: &handlers.SNSConfig{
+				TopicARN: "arn:aws:sns:eu-west-1:123456789012:hunter2.fifo", MaxMessageBytes: 2048,
+			}},
+			"mail": {Timeout: 10 * time.Second, SES: &handlers.SESConfig{
+				From: "Orders <hunter2@a.test>", ConfigurationSet: "orders", ReplyTo: []string{"help@a.test", "hunter2@a.test"},
+			}},
 		},
-		Routes: map[string]string{"order.placed": "crm", "order paid": "crm", "invoice.sent": "billing-2.eu"},
+		Routes: map[string]string{
+			"order.placed": "crm", "order paid": "crm", "invoice.sent": "billing-2.eu", "order.shipped": "topic", "invoice.due": "mail",
+		},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -119,7 +139,7 @@ routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 90
 routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
 routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
-routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http
+routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, sns, ses
 routes.yaml:14: destinations: has the key "crm" twice, first on line 5
 routes.yaml:16: routes.x: is routed here and known as another worker's, takes one of both
 routes.yaml:17: routes.y.to: no destination has this name, did you mean crm?
@@ -262,6 +282,11 @@ func TestNoFaultShowsWhatTheFileHolds(t *testing.T) {
 			"variable":             strings.Replace(good, "'https://a.test'", "'${"+secret+"}'", 1),
 			"variable's name":      strings.Replace(good, "'https://a.test'", "'${"+strings.Trim(secret, "=")+"}'", 1),
 			"variable unclosed":    strings.Replace(good, "'https://a.test'", "'${"+secret+"'", 1),
+			"topic":                strings.Replace(good, "http: {url: 'https://a.test'", "sns: {topic_arn: "+secret, 1),
+			"message bytes":        strings.Replace(good, "http: {url: 'https://a.test'", "sns: {max_message_bytes: "+secret, 1),
+			"from":                 strings.Replace(good, "http: {url: 'https://a.test'", "ses: {from: "+secret, 1),
+			"configuration set":    strings.Replace(good, "http: {url: 'https://a.test'", "ses: {configuration_set: "+secret, 1),
+			"reply_to":             strings.Replace(good, "http: {url: 'https://a.test'", "ses: {reply_to: ["+secret+"]", 1),
 			"route":                strings.Replace(good, "b: {to: crm}", secret+": {to: x}", 1),
 			"route is text":        strings.Replace(good, "b: {to: crm}", "b: "+secret, 1),
 			"to":                   strings.Replace(good, "b: {to: crm}", "b: {to: "+secret+"}", 1),

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/internal/routes"
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -55,11 +57,15 @@ func TestRegistryReportsEveryFault(t *testing.T) {
 		Destinations: map[string]routes.Destination{
 			"none": {},
 			"bad":  {HTTP: &handlers.HTTPConfig{URL: "https://hunter2@a.test"}},
+			"sns":  {SNS: &handlers.SNSConfig{TopicARN: "arn:aws:sns:eu-west-1:123456789012:orders"}},
+			"ses":  {SES: &handlers.SESConfig{From: "orders@a.test"}},
 		},
 		Routes: map[string]string{"a": "bad", "b": "elsewhere"},
 	}, routes.Options{})
 	want := `destination bad: url: has user information, takes none
-destination none: has no kind, takes http
+destination none: has no kind, takes one of http, sns, ses
+destination ses: takes an AWS configuration with a region, has none
+destination sns: takes an AWS configuration with a region, has none
 route "b": no destination "elsewhere"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -117,7 +123,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if _, err := routes.Registry(file, routes.Options{}); err != nil {
+		if _, err := routes.Registry(file, routes.Options{AWS: aws.Config{Region: "eu-west-1"}}); err != nil {
 			t.Errorf("a file that was accepted gives no registry: %v", err)
 		}
 	})

@@ -28,6 +28,19 @@ func withURL(url string) string {
 	return "version: 1\ndestinations: {crm: {http: {url: " + url + "}}}\nroutes: {order.placed: {to: crm}}\n"
 }
 
+// withKind returns a good file but for the kind of its destination crm.
+func withKind(kind string) string {
+	return "version: 1\ndestinations:\n  crm:\n    " + kind + "\nroutes: {order.placed: {to: crm}}\n"
+}
+
+func withSNS(fields string) string {
+	return withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders', " + fields + "}")
+}
+
+func withSES(fields string) string {
+	return withKind("ses: {from: 'Orders <orders@a.test>', " + fields + "}")
+}
+
 func fileCases() []fileCase {
 	const destinations = "destinations: {crm: {http: {url: 'https://a.test'}}}\n"
 	const good = "version: 1\n" + destinations + "routes: {order.placed: {to: crm}}\n"
@@ -88,10 +101,10 @@ func fileCases() []fileCase {
 		{name: "destination name", file: strings.ReplaceAll(good, "crm", "'-crm'"), fault: "2: destinations.-crm: is no name"},
 		{name: "destination name long", file: strings.ReplaceAll(good, "crm", strings.Repeat("n", 65)), fault: "is no name"},
 		{name: "destination name longest", file: strings.ReplaceAll(good, "crm", strings.Repeat("n", 64))},
-		{name: "no kind", file: strings.Replace(good, "http: {url: 'https://a.test'}", "", 1), fault: "2: destinations.crm: has no kind, takes one of http"},
+		{name: "no kind", file: strings.Replace(good, "http: {url: 'https://a.test'}", "", 1), fault: "2: destinations.crm: has no kind, takes one of http, sns, ses"},
 		{name: "null destination", file: strings.Replace(good, "{http: {url: 'https://a.test'}}", "~", 1), fault: "2: destinations.crm: is nothing, takes a mapping"},
-		{name: "unknown kind", file: strings.Replace(good, "http:", "kafka:", 1), fault: `2: destinations.crm: unknown key "kafka", takes http`},
-		{name: "two kinds", file: strings.Replace(good, "http:", "sns: {}, http:", 1), fault: `2: destinations.crm: unknown key "sns", takes http`},
+		{name: "unknown kind", file: strings.Replace(good, "http:", "kafka:", 1), fault: `2: destinations.crm: unknown key "kafka", takes http, sns, ses`},
+		{name: "two kinds", file: strings.Replace(good, "http:", "sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'}, http:", 1), fault: "2: destinations.crm: has 2 kinds, takes one"},
 
 		{name: "url missing", file: strings.Replace(good, "{url: 'https://a.test'}", "{}", 1), fault: "2: destinations.crm.http.url: missing"},
 		{name: "url null", file: withURL("~"), fault: "2: destinations.crm.http.url: is nothing, takes text"},
@@ -161,6 +174,63 @@ func fileCases() []fileCase {
 		{name: "allow_private mapped", file: with("allow_private: ['::ffff:10.0.0.0/104']"), fault: "IPv4 form", schemaBlind: true},
 		{name: "allow_private bad variable", file: with("allow_private: ['${BAD}']"), fault: "allow_private[0]: is no network", schemaBlind: true},
 		{name: "allow_private loose variable", file: with("allow_private: ['${LOOSE}']"), fault: "allow_private[0]: has bits", schemaBlind: true},
+
+		{name: "sns", file: withSNS("")},
+		{name: "sns FIFO in China", file: withKind("sns: {topic_arn: 'arn:aws-cn:sns:cn-north-1:123456789012:orders.fifo'}")},
+		{name: "sns all", file: withSNS("max_message_bytes: 1048576, timeout: 3s")},
+		{name: "sns null", file: withKind("sns: "), fault: "4: destinations.crm.sns: is nothing, takes a mapping"},
+		{name: "sns text", file: withKind("sns: hunter2"), fault: "4: destinations.crm.sns: is text, takes a mapping"},
+		{name: "sns empty", file: withKind("sns: {}"), fault: "4: destinations.crm.sns.topic_arn: missing, takes one like arn:aws:sns:"},
+		{name: "topic null", file: withKind("sns: {topic_arn: ~}"), fault: "topic_arn: is nothing, takes text"},
+		{name: "topic empty", file: withKind("sns: {topic_arn: ''}"), fault: "topic_arn: missing"},
+		{name: "topic name", file: withKind("sns: {topic_arn: hunter2}"), fault: "topic_arn: not the ARN of an SNS topic"},
+		{name: "topic queue", file: withKind("sns: {topic_arn: 'arn:aws:sqs:eu-west-1:123456789012:hunter2'}"), fault: "topic_arn: not the ARN of an SNS topic"},
+		{name: "topic without region", file: withKind("sns: {topic_arn: 'arn:aws:sns::123456789012:hunter2'}"), fault: "topic_arn: has no valid"},
+		{name: "topic account", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:12345:hunter2'}"), fault: "topic_arn: has no account of 12 digits"},
+		{name: "topic subscription", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders:hunter2'}"), fault: "topic_arn: is the ARN of a subscription"},
+		{name: "topic long", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:" + strings.Repeat("a", 257) + "'}"), fault: "topic_arn: has no valid topic name"},
+		{name: "topic variable", file: withKind("sns: {topic_arn: '${TOPIC}'}")},
+		{name: "topic variable inside", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:${NAME}'}")},
+		{name: "topic unset", file: withKind("sns: {topic_arn: '${MISSING}'}"), fault: "topic_arn: environment variable MISSING is not set", schemaBlind: true},
+		{name: "topic bad variable", file: withKind("sns: {topic_arn: '${BAD}'}"), fault: "topic_arn: not the ARN", schemaBlind: true},
+		{name: "sns field of http", file: withSNS("url: 'https://hunter2.test'"), fault: `4: destinations.crm.sns: unknown key "url", takes topic_arn, max_message_bytes, timeout`},
+		{name: "sns field misspelt", file: withKind("sns: {topic: 'arn:aws:sns:eu-west-1:123456789012:orders', topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'}"), fault: `sns: unknown key "topic", takes topic_arn`},
+		{name: "sns timeout", file: withSNS("timeout: 10"), fault: "4: destinations.crm.sns.timeout: is a number, takes text"},
+		{name: "message bytes lowest", file: withSNS("max_message_bytes: 1024")},
+		{name: "message bytes low", file: withSNS("max_message_bytes: 1023"), fault: "4: destinations.crm.sns.max_message_bytes: 1023, takes 1024 to 1048576"},
+		{name: "message bytes high", file: withSNS("max_message_bytes: 1048577"), fault: "max_message_bytes: 1048577, takes"},
+		{name: "message bytes zero", file: withSNS("max_message_bytes: 0"), fault: "max_message_bytes: is no whole number above zero"},
+		{name: "message bytes negative", file: withSNS("max_message_bytes: -1"), fault: "max_message_bytes: is no whole number above zero"},
+		{name: "message bytes huge", file: withSNS("max_message_bytes: 9999999999999999999999"), fault: "max_message_bytes: is a number, takes a whole number"},
+		{name: "message bytes hexadecimal", file: withSNS("max_message_bytes: 0x1000"), fault: "max_message_bytes: is no whole number above zero, written in digits", schemaBlind: true},
+		{name: "message bytes fraction", file: withSNS("max_message_bytes: 2048.5"), fault: "max_message_bytes: is a number, takes a whole number"},
+		{name: "message bytes text", file: withSNS("max_message_bytes: '2048'"), fault: "max_message_bytes: is text, takes a whole number"},
+		{name: "message bytes null", file: withSNS("max_message_bytes: "), fault: "max_message_bytes: is nothing, takes a whole number"},
+		{name: "message bytes variable", file: withSNS("max_message_bytes: '${BYTES}'")},
+		{name: "message bytes bad variable", file: withSNS("max_message_bytes: '${BAD}'"), fault: "max_message_bytes: is no whole number", schemaBlind: true},
+		{name: "message bytes unset variable", file: withSNS("max_message_bytes: '${MISSING}'"), fault: "max_message_bytes: environment variable MISSING", schemaBlind: true},
+
+		{name: "ses", file: withSES("")},
+		{name: "ses all", file: withSES("configuration_set: orders_1-a, reply_to: ['Help <help@a.test>', '${MAIL}'], timeout: 3s")},
+		{name: "ses empty", file: withKind("ses: {}"), fault: "4: destinations.crm.ses.from: missing, takes an address like Orders <orders@example.com>"},
+		{name: "ses list", file: withKind("ses: [hunter2]"), fault: "4: destinations.crm.ses: is a list, takes a mapping"},
+		{name: "ses field", file: withSES("to: hunter2@a.test"), fault: `4: destinations.crm.ses: unknown key "to", takes from, configuration_set, reply_to, timeout`},
+		{name: "from null", file: withKind("ses: {from: }"), fault: "from: is nothing, takes text"},
+		{name: "from empty", file: withKind("ses: {from: ''}"), fault: "from: missing"},
+		{name: "from name", file: withKind("ses: {from: hunter2}"), fault: "4: destinations.crm.ses.from: "},
+		{name: "from several", file: withKind("ses: {from: 'hunter2@a.test, b@a.test'}"), fault: "4: destinations.crm.ses.from: ", schemaBlind: true},
+		{name: "from variable", file: withKind("ses: {from: 'Shop <${MAIL}>'}")},
+		{name: "from bad variable", file: withKind("ses: {from: '${BAD}'}"), fault: "4: destinations.crm.ses.from: ", schemaBlind: true},
+		{name: "from unset variable", file: withKind("ses: {from: '${MISSING}'}"), fault: "from: environment variable MISSING is not set", schemaBlind: true},
+		{name: "configuration set empty", file: withSES("configuration_set: ''"), fault: "4: destinations.crm.ses.configuration_set: is empty"},
+		{name: "configuration set null", file: withSES("configuration_set: "), fault: "configuration_set: is nothing, takes text"},
+		{name: "configuration set characters", file: withSES("configuration_set: 'hunter 2'"), fault: "4: destinations.crm.ses.configuration_set: takes up to 64 letters, digits, - and _"},
+		{name: "configuration set long", file: withSES("configuration_set: " + strings.Repeat("s", 65)), fault: "configuration_set: takes up to 64"},
+		{name: "configuration set variable", file: withSES("configuration_set: '${NAME}'")},
+		{name: "reply_to none", file: withSES("reply_to: []")},
+		{name: "reply_to text", file: withSES("reply_to: hunter2@a.test"), fault: "4: destinations.crm.ses.reply_to: is text, takes a list"},
+		{name: "reply_to name", file: withSES("reply_to: [help@a.test, hunter2]"), fault: "4: destinations.crm.ses.reply_to[1]: "},
+		{name: "reply_to unset variable", file: withSES("reply_to: ['${MISSING}', help@a.test]"), fault: "4: destinations.crm.ses.reply_to[0]: environment variable MISSING", schemaBlind: true},
 
 		{name: "no routes", file: "version: 1\n" + destinations, fault: "1: routes are missing"},
 		{name: "routes empty", file: "version: 1\n" + destinations + "routes: {}\n", fault: "3: routes: is empty"},

@@ -1,0 +1,118 @@
+package routes
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/openlup/outbox-dispatch/handlers"
+)
+
+// FirstOnAWS returns the first destination by name that needs [Options].AWS, or "" when none does.
+func (f File) FirstOnAWS() string {
+	var names []string
+	for name, destination := range f.Destinations {
+		if destination.SNS != nil || destination.SES != nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
+}
+
+// clients makes each client once, for all destinations of its kind.
+type clients struct {
+	options Options
+	sns     *sns.Client
+	ses     *sesv2.Client
+}
+
+var errNoRegion = errors.New("takes an AWS configuration with a region, has none")
+
+func (c *clients) forSNS() (*sns.Client, error) {
+	if c.options.AWS.Region == "" {
+		return nil, errNoRegion
+	}
+	if c.sns == nil {
+		c.sns = sns.NewFromConfig(c.options.AWS)
+	}
+	return c.sns, nil
+}
+
+func (c *clients) forSES() (*sesv2.Client, error) {
+	if c.options.AWS.Region == "" {
+		return nil, errNoRegion
+	}
+	if c.ses == nil {
+		c.ses = sesv2.NewFromConfig(c.options.AWS)
+	}
+	return c.ses, nil
+}
+
+// sns reads the kind sns.
+func (p *parser) sns(kind entry) Destination {
+	fields, ok := p.fields(kind.value, kind.path, "topic_arn", "max_message_bytes", "timeout")
+	if !ok {
+		return Destination{}
+	}
+	seen := places{}
+	config := handlers.SNSConfig{TopicARN: p.required(kind, fields, "topic_arn", seen)}
+	if limit, found := fields["max_message_bytes"]; found {
+		config.MaxMessageBytes = p.positive(limit.value, limit.path)
+		seen["max_message_bytes"] = text{line: limit.value.Line, path: limit.path}
+	}
+	p.reportFields(config.Faults(), seen)
+	return Destination{SNS: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+}
+
+// ses reads the kind ses.
+func (p *parser) ses(kind entry) Destination {
+	fields, ok := p.fields(kind.value, kind.path, "from", "configuration_set", "reply_to", "timeout")
+	if !ok {
+		return Destination{}
+	}
+	seen := places{}
+	config := handlers.SESConfig{From: p.required(kind, fields, "from", seen)}
+	if set, found := fields["configuration_set"]; found {
+		if t, sound := p.text(set.value, set.path); sound {
+			config.ConfigurationSet, seen["configuration_set"] = t.value, t
+			if t.value == "" {
+				p.report(t.line, t.path, "is empty, takes a name; leave it out for the identity's own")
+			}
+		}
+	}
+	if answers, found := fields["reply_to"]; found {
+		config.ReplyTo = p.list(answers, "reply_to", seen)
+	}
+	p.reportFields(config.Faults(), seen)
+	return Destination{SES: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+}
+
+// positive returns a whole number above zero, or zero once a fault was reported.
+func (p *parser) positive(node *yaml.Node, path string) int {
+	value := node.Value
+	switch {
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!int":
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str" && hasVariable(value):
+		t, ok := p.text(node, path)
+		if !ok {
+			return 0
+		}
+		value = t.value
+	default:
+		p.wrongKind(node, path, "a whole number")
+		return 0
+	}
+	number, err := strconv.Atoi(value)
+	if err != nil || number < 1 {
+		p.report(node.Line, path, "is no whole number above zero, written in digits")
+		return 0
+	}
+	return number
+}
