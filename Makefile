@@ -8,6 +8,7 @@ PUBLIC  := outbox outbox/postgres outbox/outboxtest outbox/postgres/postgrestest
 LINTER  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LOCAL   := $(CURDIR)/.local/bin
 STACK   := $(LOCAL)/stack
+BUNDLE  := $(LOCAL)/bundle
 LINT    := $(LOCAL)/golangci-lint
 export GOWORK := off
 
@@ -16,7 +17,7 @@ EVENT   ?=
 BENCH   ?=
 TESTS   ?= ./...
 
-.PHONY: help run test check bench build migrate dispatch fmt lint api api-check consumer stack clean compiler
+.PHONY: help run test check bench build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +34,14 @@ check: test lint api-check consumer build run ## tests, linter, API snapshots, c
 bench: stack ## figures, on a private PostgreSQL whose commits wait for the disk (BENCH=-quick for a short run)
 	@cd bench && $(STACK) with-postgres -durable -- go run . $(BENCH)
 
-build: stack ## both functions for Lambda, arm64, zipped, in dist/
-	@$(STACK) build
+build: bundle ## both functions for Lambda, arm64, zipped, in dist/
+	@$(BUNDLE)
+
+build-Dispatch: bundle # what sam build calls; its ARTIFACTS_DIR gets what is in the zip
+	@$(BUNDLE) -function dispatch -into "$(ARTIFACTS_DIR)"
+
+build-Migrate: bundle
+	@$(BUNDLE) -function migrate -into "$(ARTIFACTS_DIR)"
 
 migrate: stack ## the migrate function against DATABASE_URL (EVENT=file, TIMEOUT=seconds)
 	@$(STACK) invoke -function migrate -timeout $(TIMEOUT) -event "$(EVENT)"
@@ -63,6 +70,9 @@ clean: ## remove what was built
 
 stack: # always asks the Go tool, which knows whether anything changed; renamed so that several makes may run at once
 	@mkdir -p $(LOCAL); cd internal/stack && go build -o $(STACK).$$$$ ./cmd/stack && mv -f $(STACK).$$$$ $(STACK)
+
+bundle:
+	@mkdir -p $(LOCAL); cd internal/stack && GOOS= GOARCH= go build -o $(BUNDLE).$$$$ ./cmd/bundle && mv -f $(BUNDLE).$$$$ $(BUNDLE)
 
 compiler:
 	@command -v $${CC:-cc} >/dev/null || command -v gcc >/dev/null || { echo "make test needs a C compiler for the race detector, and there is none: install gcc or clang"; exit 1; }

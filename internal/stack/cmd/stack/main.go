@@ -17,7 +17,6 @@ const usage = `usage, in the repository's root:
   stack with-postgres [-durable] -- COMMAND...   run COMMAND with OUTBOX_TEST_DATABASE_URL set to a private PostgreSQL
   stack invoke -function NAME [-event FILE] [-timeout SECONDS]
                                                  run a function under the emulator; standard output is its reply
-  stack build                                    both functions, arm64, zipped, into dist/
   stack run                                      the whole rail on local parts, 300 events
 `
 
@@ -44,8 +43,6 @@ func run(ctx context.Context, args []string) error {
 		return withPostgres(ctx, os.Getenv(databaseVariable), args[1:])
 	case "invoke":
 		return invoke(ctx, args[1:])
-	case "build":
-		return build(ctx)
 	case "run":
 		return runRail(ctx, os.Getenv("NO_COLOR") != "")
 	case "help", "-h", "--help":
