@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/openlup/outbox-dispatch/internal/database"
 	"github.com/openlup/outbox-dispatch/outbox"
 	"github.com/openlup/outbox-dispatch/outbox/postgres"
+	"github.com/openlup/outbox-dispatch/sql"
 )
 
 // errNotReady is the cause of a deadline, named in the answer.
@@ -22,15 +22,14 @@ var errNotReady = errors.New("the database did not answer in the time of this in
 type app struct {
 	fault  error // of the configuration; then nothing else is set
 	pool   *database.Pool
-	worker *outbox.Worker
-	routed []string // event types with a route, sorted
+	rails  *rails
 	logger *slog.Logger
 }
 
 // newApp reads the configuration and wires the function. It connects to nothing. A configuration that cannot be used
 // does not stop the process: every invocation answers it, so that it is seen where invocations are watched.
-func newApp(ctx context.Context, getenv func(string) string, logger *slog.Logger) *app {
-	c, err := loadConfig(getenv)
+func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logger *slog.Logger) *app {
+	c, err := loadConfig(ctx, getenv, load)
 	if err != nil {
 		return &app{fault: err}
 	}
@@ -40,12 +39,34 @@ func newApp(ctx context.Context, getenv func(string) string, logger *slog.Logger
 	}
 	store := &postgres.Store{Pool: pool.Pool}
 	c.worker.Store, c.worker.Stats, c.worker.Logger = store, store, logger
-	worker, err := outbox.NewWorker(c.worker)
+	rails, err := newRails(c, logger)
+	if err == nil {
+		err = logStart(ctx, c, logger)
+	}
 	if err != nil {
 		pool.Close()
 		return &app{fault: &ConfigError{err}}
 	}
-	return &app{pool: pool, worker: worker, routed: slices.Sorted(maps.Keys(c.worker.Registry)), logger: logger}
+	return &app{pool: pool, rails: rails, logger: logger}
+}
+
+// logStart tells which schema the deployment has and which one this binary was built with. A database that is ahead
+// works, as after a rollback; one that is behind may not.
+func logStart(ctx context.Context, c config, logger *slog.Logger) error {
+	built, err := postgres.Latest(sql.Files)
+	if err != nil {
+		return fmt.Errorf("list the migrations: %w", err)
+	}
+	deployed := unmanaged
+	if c.schema > 0 {
+		deployed = strconv.Itoa(c.schema)
+	}
+	versions := slog.Group("value", slog.String("schemaVersion", deployed), slog.Int("builtForVersion", built))
+	logger.LogAttrs(ctx, slog.LevelInfo, "[outbox-dispatch] start", versions)
+	if c.schema > 0 && c.schema != built {
+		logger.LogAttrs(ctx, slog.LevelWarn, "[outbox-dispatch] schema_version_mismatch", versions)
+	}
+	return nil
 }
 
 // Invoke runs one pass. It takes the payload as bytes since an empty one is no JSON, and answers the result's JSON,
@@ -55,7 +76,11 @@ func (a *app) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	if a.fault != nil {
 		return nil, a.fault
 	}
-	pass, err := parseEvent(payload, a.routed)
+	rail, err := a.rails.current(ctx)
+	if err != nil {
+		return nil, &ConfigError{err}
+	}
+	pass, err := parseEvent(payload, rail.routed)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +89,7 @@ func (a *app) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	if err = a.ready(ctx); err != nil {
 		err = &outbox.StoreError{Op: "connect", Err: err}
 	} else {
-		result, err = a.worker.Run(ctx, pass)
+		result, err = rail.worker.Run(ctx, pass)
 	}
 	reply, jsonErr := json.Marshal(result)
 	if jsonErr != nil {

@@ -61,7 +61,7 @@ func (l *logs) results(t *testing.T) (results []outbox.Result) {
 
 func start(t *testing.T, l *logs, changes map[string]string) *app {
 	t.Helper()
-	a := newApp(t.Context(), environment(changes), l.logger())
+	a := newApp(t.Context(), environment(changes), noAWS, l.logger())
 	if a.pool != nil {
 		t.Cleanup(a.pool.Close)
 	}

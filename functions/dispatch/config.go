@@ -1,17 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/openlup/outbox-dispatch/internal/database"
-	"github.com/openlup/outbox-dispatch/internal/routes"
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
@@ -30,17 +26,22 @@ type number struct {
 
 // The variables of the function, each named here and nowhere else; those of the database are package database's.
 const (
-	batchSize   = "OUTBOX_BATCH_SIZE"
-	visibility  = "OUTBOX_VISIBILITY_SECONDS"
-	maxAttempts = "OUTBOX_MAX_ATTEMPTS"
-	backoffBase = "OUTBOX_BACKOFF_BASE_SECONDS"
-	backoffCap  = "OUTBOX_BACKOFF_CAP_SECONDS"
-	snooze      = "OUTBOX_SNOOZE_SECONDS"
-	maxSnoozes  = "OUTBOX_MAX_SNOOZES"
-	concurrency = "OUTBOX_CONCURRENCY"
-	routesText  = "OUTBOX_ROUTES"
-	routesFile  = "OUTBOX_ROUTES_FILE"
+	batchSize     = "OUTBOX_BATCH_SIZE"
+	visibility    = "OUTBOX_VISIBILITY_SECONDS"
+	maxAttempts   = "OUTBOX_MAX_ATTEMPTS"
+	backoffBase   = "OUTBOX_BACKOFF_BASE_SECONDS"
+	backoffCap    = "OUTBOX_BACKOFF_CAP_SECONDS"
+	snooze        = "OUTBOX_SNOOZE_SECONDS"
+	maxSnoozes    = "OUTBOX_MAX_SNOOZES"
+	concurrency   = "OUTBOX_CONCURRENCY"
+	routesText    = "OUTBOX_ROUTES"
+	routesARN     = "OUTBOX_ROUTES_SECRET_ARN"
+	routesFile    = "OUTBOX_ROUTES_FILE"
+	schemaVersion = "OUTBOX_SCHEMA_VERSION"
 )
+
+// unmanaged is the schema version of a deployment that leaves migrations to somebody else.
+const unmanaged = "unmanaged"
 
 // numbers is the table of them, ranges as the database clamps them: out of range is a fault here, never a silent
 // other value.
@@ -61,11 +62,18 @@ func numbers() []number {
 // config is the whole configuration, checked.
 type config struct {
 	database database.Config
-	worker   outbox.Config // without its store
+	// worker is without its store, and without registry and known types while a secret holds the routes.
+	worker outbox.Config
+	// routesSecret is the ARN of the secret that holds the routes; empty when the worker has them.
+	routesSecret string
+	router       *router
+	// schema is the version that the deployment's migration left behind; zero means that nobody said.
+	schema int
 }
 
-// loadConfig reads the environment and the routes. The error is a [*ConfigError] that holds every fault.
-func loadConfig(getenv func(string) string) (config, error) {
+// loadConfig reads the environment and the routes, unless these are in a secret. It calls nobody. The error is a
+// [*ConfigError] that holds every fault.
+func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (config, error) {
 	var c config
 	var faults []error
 	values := map[string]int{}
@@ -83,13 +91,47 @@ func loadConfig(getenv func(string) string) (config, error) {
 		BackoffBase: seconds(backoffBase), BackoffCap: seconds(backoffCap),
 		Snooze: seconds(snooze), MaxSnoozes: values[maxSnoozes], Concurrency: values[concurrency],
 	}
-	faults = append(faults, c.loadRoutes(getenv))
-	var err error
-	c.database, err = database.FromEnv(getenv)
-	if err := errors.Join(append(faults, err)...); err != nil {
+	c.router = &router{getenv: getenv, cloud: cloud{load: load, conns: c.worker.Concurrency}}
+	faults = append(faults, c.loadRoutes(ctx, getenv))
+	var schemaErr, databaseErr error
+	c.schema, schemaErr = readSchemaVersion(getenv)
+	c.database, databaseErr = database.FromEnv(getenv)
+	if err := errors.Join(append(faults, schemaErr, databaseErr)...); err != nil {
 		return config{}, &ConfigError{err}
 	}
 	return c, nil
+}
+
+// loadRoutes gives the worker its routes, or finds out which secret holds them.
+func (c *config) loadRoutes(ctx context.Context, getenv func(string) string) error {
+	arn := getenv(routesARN)
+	if arn != "" {
+		if err := checkSecretARN(arn); err != nil {
+			return err
+		}
+	}
+	if arn != "" && getenv(routesText) == "" {
+		c.routesSecret = arn
+		return nil
+	}
+	text, name, err := readRoutes(getenv)
+	if err != nil {
+		return err
+	}
+	return c.router.route(ctx, &c.worker, text, name)
+}
+
+// readSchemaVersion returns the version that a deployment says its migration left behind, or zero.
+func readSchemaVersion(getenv func(string) string) (int, error) {
+	text := getenv(schemaVersion)
+	if text == "" || text == unmanaged {
+		return 0, nil
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil || version < 1 {
+		return 0, fmt.Errorf("%s: got %q, takes a whole number from 1, or %s", schemaVersion, text, unmanaged)
+	}
+	return version, nil
 }
 
 func (n number) read(getenv func(string) string) (int, error) {
@@ -102,53 +144,4 @@ func (n number) read(getenv func(string) string) (int, error) {
 		return n.otherwise, fmt.Errorf("%s: got %q, takes a whole number from %d to %d (%s)", n.name, text, n.lowest, n.most, n.unit)
 	}
 	return value, nil
-}
-
-// loadRoutes fills in the registry and the known types.
-func (c *config) loadRoutes(getenv func(string) string) error {
-	text, name, err := readRoutes(getenv)
-	if err != nil {
-		return err
-	}
-	file, err := routes.Parse(text, name, func(variable string) (string, bool) {
-		value := getenv(variable)
-		return value, value != ""
-	})
-	if err != nil {
-		return err
-	}
-	c.worker.KnownTypes = file.Known
-	c.worker.Registry, err = routes.Registry(file, routes.Options{Concurrency: c.worker.Concurrency})
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	var faults []error
-	for destination, d := range file.Destinations {
-		if d.Timeout+outbox.MarkMargin >= c.worker.Visibility {
-			faults = append(faults, fmt.Errorf("%s: got %v, takes more than the timeout of destination %s (%v) and %v",
-				visibility, c.worker.Visibility, destination, d.Timeout, outbox.MarkMargin))
-		}
-	}
-	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(faults...)
-}
-
-// readRoutes returns the routes and the name that their faults carry.
-func readRoutes(getenv func(string) string) (text []byte, name string, err error) {
-	if inline := getenv(routesText); inline != "" {
-		return []byte(inline), routesText, nil
-	}
-	path, source := getenv(routesFile), routesFile
-	if path == "" {
-		binary, err := os.Executable()
-		if err != nil {
-			return nil, "", fmt.Errorf("%s: not set, and the binary's folder is unknown: %w", routesFile, err)
-		}
-		path, source = filepath.Join(filepath.Dir(binary), "routes.yaml"), routesFile+" (not set)"
-	}
-	text, err = os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: takes a readable file, or set %s: %w", source, routesText, err)
-	}
-	return text, path, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/openlup/outbox-dispatch/internal/database"
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -35,9 +39,19 @@ func environment(changes map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
 }
 
+// noAWS is for what must not need AWS.
+func noAWS(context.Context, ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
+	return aws.Config{}, errors.New("the AWS configuration was loaded")
+}
+
+func load(t *testing.T, changes map[string]string) (config, error) {
+	t.Helper()
+	return loadConfig(t.Context(), environment(changes), noAWS)
+}
+
 func TestDefaultsAreTheCores(t *testing.T) {
 	t.Parallel()
-	c, err := loadConfig(environment(nil))
+	c, err := load(t, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +75,7 @@ func TestEachNumberReachesTheWorker(t *testing.T) {
 	for _, n := range numbers() {
 		changes[n.name] = fmt.Sprint(n.most)
 	}
-	c, err := loadConfig(environment(changes))
+	c, err := load(t, changes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +90,7 @@ func TestNumbersOutOfRangeAreFaults(t *testing.T) {
 	t.Parallel()
 	for _, n := range numbers() {
 		for _, text := range []string{fmt.Sprint(n.lowest - 1), fmt.Sprint(n.most + 1), "many", "1.5", " 7", "99999999999999999999"} {
-			_, err := loadConfig(environment(map[string]string{n.name: text}))
+			_, err := load(t, map[string]string{n.name: text})
 			want := fmt.Sprintf("%s: got %q, takes a whole number from %d to %d", n.name, text, n.lowest, n.most)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)
@@ -87,10 +101,10 @@ func TestNumbersOutOfRangeAreFaults(t *testing.T) {
 
 func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := loadConfig(environment(map[string]string{
+	_, err := load(t, map[string]string{
 		"OUTBOX_BATCH_SIZE": "0", "OUTBOX_CONCURRENCY": "x", "OUTBOX_BACKOFF_BASE_SECONDS": "600", "OUTBOX_BACKOFF_CAP_SECONDS": "60",
 		"DATABASE_URL": "", "HOOK_URL": "", "OUTBOX_DB_EXEC_MODE": "fast",
-	}))
+	})
 	if _, ok := errors.AsType[*ConfigError](err); !ok {
 		t.Fatalf("got %T, want *ConfigError", err)
 	}
@@ -107,17 +121,17 @@ func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 func TestLeaseMustExceedEveryTimeout(t *testing.T) {
 	t.Parallel()
 	long := strings.ReplaceAll(testRoutes, "timeout: 10s", "timeout: 298s")
-	_, err := loadConfig(environment(map[string]string{"OUTBOX_ROUTES": long}))
+	_, err := load(t, map[string]string{"OUTBOX_ROUTES": long})
 	want := "OUTBOX_VISIBILITY_SECONDS: got 5m0s, takes more than the timeout of destination hook (4m58s) and 2s"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := loadConfig(environment(map[string]string{"OUTBOX_ROUTES": long, "OUTBOX_VISIBILITY_SECONDS": "301"})); err != nil {
+	if _, err := load(t, map[string]string{"OUTBOX_ROUTES": long, "OUTBOX_VISIBILITY_SECONDS": "301"}); err != nil {
 		t.Errorf("a longer lease: got %v", err)
 	}
 }
 
-func TestRoutesComeInlineThenFromTheFile(t *testing.T) {
+func TestRoutesComeFromTheFirstPlaceThatIsSet(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "my-routes.yaml")
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(testRoutes, "order.paid", "order.shipped")), 0o600); err != nil {
@@ -127,32 +141,52 @@ func TestRoutesComeInlineThenFromTheFile(t *testing.T) {
 	if err := os.WriteFile(faulty, []byte("version: 2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct{ inline, file, want string }{
-		"file":                 {"", file, "order.shipped"},
-		"inline wins":          {testRoutes, file, "order.paid"},
-		"missing":              {"", file + ".none", "OUTBOX_ROUTES_FILE: takes a readable file, or set OUTBOX_ROUTES"},
-		"beside this binary":   {"", "", "OUTBOX_ROUTES_FILE (not set): takes a readable file"},
-		"a fault's name":       {"version: 2", "", "OUTBOX_ROUTES:1:"},
-		"a fault's path":       {"", faulty, faulty + ":1:"},
-		"a folder, not a file": {"", filepath.Dir(file), "is a directory"},
+	for name, test := range map[string]struct{ inline, secret, file, want string }{
+		"file":                 {"", "", file, "[order.placed order.shipped] <nil>"},
+		"secret wins":          {"", testARN, file, "secret " + testARN + " [] <nil>"},
+		"inline wins":          {testRoutes, testARN, file, "secret  [order.paid order.placed] <nil>"},
+		"missing":              {"", "", file + ".none", "OUTBOX_ROUTES_FILE: takes a readable file, or set OUTBOX_ROUTES"},
+		"beside this binary":   {"", "", "", "OUTBOX_ROUTES_FILE (not set): takes a readable file"},
+		"a fault's name":       {"version: 2", "", "", "OUTBOX_ROUTES:1:"},
+		"a fault's path":       {"", "", faulty, faulty + ":1:"},
+		"a folder, not a file": {"", "", filepath.Dir(file), "is a directory"},
+		"routes as a path":     {"", "", "version: 1\nx: hunter2", "OUTBOX_ROUTES_FILE: holds several lines, takes a path"},
+		"no ARN":               {"", "hunter2", file, "OUTBOX_ROUTES_SECRET_ARN: not an ARN, takes arn:aws:secretsmanager:"},
+		"no ARN beside inline": {testRoutes, "hunter2", "", "OUTBOX_ROUTES_SECRET_ARN: not an ARN"},
+		"ARN of a topic":       {"", "arn:aws:sns:eu-west-1:123456789012:hunter2", "", "OUTBOX_ROUTES_SECRET_ARN: not an ARN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := loadConfig(environment(map[string]string{"OUTBOX_ROUTES": test.inline, "OUTBOX_ROUTES_FILE": test.file}))
-			got := fmt.Sprint(slices.Sorted(maps.Keys(c.worker.Registry)), err)
-			if !strings.Contains(got, test.want) {
+			c, err := load(t, map[string]string{
+				"OUTBOX_ROUTES": test.inline, "OUTBOX_ROUTES_SECRET_ARN": test.secret, "OUTBOX_ROUTES_FILE": test.file,
+			})
+			got := fmt.Sprint("secret ", c.routesSecret, " ", slices.Sorted(maps.Keys(c.worker.Registry)), " ", err)
+			if !strings.Contains(got, test.want) || strings.Contains(got, "hunter2") {
 				t.Errorf("got %s, want it to contain %s", got, test.want)
 			}
 		})
 	}
 }
 
+func TestSchemaVersionIsANumberOrUnmanaged(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "0 <nil>", "unmanaged": "0 <nil>", "1": "1 <nil>", "12": "12 <nil>",
+		"0": "takes a whole number from 1, or unmanaged", "-1": "takes a", "1.5": "takes a", "Unmanaged": `got "Unmanaged", takes a`, "latest": "takes a",
+	} {
+		c, err := load(t, map[string]string{"OUTBOX_SCHEMA_VERSION": text})
+		if got := fmt.Sprint(c.schema, " ", err); !strings.Contains(got, want) {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestSampleRoutesAreValid(t *testing.T) {
 	t.Parallel()
-	_, err := loadConfig(environment(map[string]string{
+	_, err := load(t, map[string]string{
 		"OUTBOX_ROUTES": "", "OUTBOX_ROUTES_FILE": "routes.yaml",
 		"WEBHOOK_URL": "https://hooks.example.com/orders", "WEBHOOK_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-	}))
+	})
 	if err != nil {
 		t.Error(err)
 	}
@@ -161,7 +195,8 @@ func TestSampleRoutesAreValid(t *testing.T) {
 // variables lists all variables of the function.
 func variables() []database.Variable {
 	list := []database.Variable{
-		{Name: routesText, Default: "", Takes: "YAML", Meaning: "The routes themselves; wins over the file."},
+		{Name: routesText, Default: "", Takes: "YAML", Meaning: "The routes themselves; wins over the secret and the file."},
+		{Name: routesARN, Default: "", Takes: "ARN of a Secrets Manager secret", Meaning: "The secret whose text is the routes; wins over the file."},
 		{Name: routesFile, Default: "`routes.yaml` beside the binary", Takes: "path", Meaning: "The file of the routes."},
 	}
 	for _, n := range numbers() {
@@ -170,14 +205,17 @@ func variables() []database.Variable {
 			Takes: fmt.Sprintf("%d..%d %s", n.lowest, n.most, n.unit), Meaning: n.meaning,
 		})
 	}
-	return list
+	return append(list, database.Variable{
+		Name: schemaVersion, Default: "`unmanaged`", Takes: "whole number from 1, or `unmanaged`",
+		Meaning: "The version that the deployment's migration left behind. Logged at a cold start; another one than this binary was built for is a warning.",
+	})
 }
 
 func TestEveryVariableIsListed(t *testing.T) {
 	t.Parallel()
 	read := map[string]bool{}
 	getenv := environment(map[string]string{"OUTBOX_ROUTES": ""})
-	_, _ = loadConfig(func(name string) string { read[name] = true; return getenv(name) })
+	_, _ = loadConfig(t.Context(), func(name string) string { read[name] = true; return getenv(name) }, noAWS)
 	delete(read, "AWS_LAMBDA_FUNCTION_NAME") // Lambda's own
 	for _, v := range slices.Concat(variables(), database.Variables()) {
 		delete(read, v.Name)
