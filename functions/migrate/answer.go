@@ -24,7 +24,23 @@ const (
 	reasonLimit   = 1024 // bytes, escapes included: the rest of the body is names and ids
 )
 
-var errAnswerTry = errors.New("no response within 3s")
+var (
+	errAnswerReserve = errors.New("stopped before the function's timeout, to leave time for this answer")
+	errAnswerTry     = errors.New("no response within 3s")
+)
+
+// splitTime divides what is left of the invocation: work ends early enough for an answer, the answer early enough for
+// the reply.
+func splitTime(ctx context.Context) (work, answer context.Context, cancel func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, ctx, func() {}
+	}
+	kept := min(answerReserve, time.Until(deadline)/2)
+	work, cancelWork := context.WithDeadlineCause(ctx, deadline.Add(-kept), errAnswerReserve)
+	answer, cancelAnswer := context.WithDeadline(ctx, deadline.Add(-kept/5))
+	return work, answer, func() { cancelWork(); cancelAnswer() }
+}
 
 // reason is the error for CloudFormation's events, which everybody sees who may look at the stack.
 func reason(err error) string {

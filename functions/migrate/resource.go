@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strconv"
-	"time"
 
 	"github.com/aws/aws-lambda-go/cfn"
 
@@ -22,8 +21,6 @@ const physicalID = "outbox-schema"
 // The resource's only property and only attribute: the version of the schema that the template wants, and the one
 // that the database has.
 const versionKey = "Version"
-
-var errAnswerReserve = errors.New("stopped before the function's timeout, to leave time for this answer")
 
 // parseResource reads an event that CloudFormation sends for a custom resource; found is false for any other event. The
 // error is a [*RequestError]. It shows nothing of ResponseURL, which is signed: whoever has it can answer.
@@ -76,19 +73,6 @@ func (a *app) answerResource(ctx context.Context, event cfn.Event) (json.RawMess
 	return body, nil
 }
 
-// splitTime divides what is left of the invocation: work ends early enough for an answer, the answer early enough for
-// the reply.
-func splitTime(ctx context.Context) (work, answer context.Context, cancel func()) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return ctx, ctx, func() {}
-	}
-	kept := min(answerReserve, time.Until(deadline)/2)
-	work, cancelWork := context.WithDeadlineCause(ctx, deadline.Add(-kept), errAnswerReserve)
-	answer, cancelAnswer := context.WithDeadline(ctx, deadline.Add(-kept/5))
-	return work, answer, func() { cancelWork(); cancelAnswer() }
-}
-
 // converge returns the version of the schema afterwards, which is empty for a Delete.
 func (a *app) converge(ctx context.Context, event cfn.Event) (version string, err error) {
 	defer func() {
@@ -130,17 +114,17 @@ func (a *app) converged(ctx context.Context, event cfn.Event) (string, error) {
 		}
 	}
 	report, err := a.do(ctx, action)
-	reached := strconv.Itoa(report.VersionAfter)
+	reached := report.VersionAfter
+	if back && reached == 0 {
+		reached = wanted // nobody could look, or nothing is there
+	}
 	if _, ahead := errors.AsType[*postgres.DatabaseAheadError](err); err != nil && (ahead || back) {
-		if report.State == "" {
-			reached = strconv.Itoa(wanted) // nobody could look
-		}
 		a.logger.LogAttrs(ctx, slog.LevelWarn, "nothing is applied for an older version of the stack",
-			slog.String("version", reached), slog.String("error", err.Error()))
+			slog.Int("version", reached), slog.String("error", err.Error()))
 		err = nil
 	}
 	a.log(ctx, string(event.RequestType), report, err)
-	return reached, err
+	return strconv.Itoa(reached), err
 }
 
 // ships is the newest version that this binary can make.
