@@ -49,8 +49,20 @@ func TestTheSampleEnvironmentConfiguresTheFunction(t *testing.T) {
 	if len(functions) != 2 || functions["Dispatch"] == nil || functions["Migrate"] == nil {
 		t.Errorf("env.json has %v, want exactly Dispatch and Migrate", functions)
 	}
+	template, err := os.ReadFile("../../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for function, variables := range functions {
+		for name := range variables {
+			// sam local invoke passes no variable that the template does not declare.
+			if !strings.Contains(string(template), "\n          "+name+": ") {
+				t.Errorf("env.json sets %s of %s, which template.yaml does not declare", name, function)
+			}
+		}
+	}
 	read := map[string]bool{}
-	_, err := loadConfig(func(name string) string {
+	_, err = loadConfig(func(name string) string {
 		read[name] = true
 		return functions["Migrate"][name]
 	})
