@@ -22,7 +22,7 @@ TESTS   ?= ./...
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: stack ## the whole rail on local parts: 300 events through the real functions
+run: stack ## the whole rail on local parts: 600 events through the real functions to webhooks, SNS and SES
 	@$(STACK) run
 
 test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL

@@ -28,6 +28,8 @@ import (
 // Region is the only one there is.
 const Region = "us-east-1"
 
+const account = "000000000000"
+
 // Cloud is a running stand-in. Its methods may be called by several goroutines.
 type Cloud struct {
 	// URL is the endpoint of every service, for programs under test: [Cloud.Env] hands it to them.
@@ -83,6 +85,9 @@ func (c *Cloud) Env() []string {
 	}
 }
 
+// TopicARN is the ARN that a topic of this name has, or would have.
+func TopicARN(name string) string { return "arn:aws:sns:" + Region + ":" + account + ":" + name }
+
 // CreateTopic returns the ARN of a topic, which it creates if it is missing. A name that ends in .fifo makes a FIFO topic.
 func (c *Cloud) CreateTopic(ctx context.Context, name string) (string, error) {
 	out, err := c.sns.CreateTopic(ctx, &sns.CreateTopicInput{Name: &name, Attributes: fifo(name)})
@@ -107,7 +112,7 @@ func (c *Cloud) Subscribe(ctx context.Context, topic, queue string, raw bool) (s
 	if err != nil {
 		return "", fmt.Errorf("create queue %s: %w", queue, err)
 	}
-	arn := "arn:aws:sqs:" + Region + ":000000000000:" + queue
+	arn := "arn:aws:sqs:" + Region + ":" + account + ":" + queue
 	_, err = c.sns.Subscribe(ctx, &sns.SubscribeInput{
 		TopicArn: &topic, Protocol: aws.String("sqs"), Endpoint: &arn,
 		Attributes: map[string]string{"RawMessageDelivery": fmt.Sprint(raw)},

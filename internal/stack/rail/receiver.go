@@ -14,22 +14,28 @@ import (
 	"time"
 )
 
-// request is one delivery, as the receiver saw it.
+// request is one webhook, as the receiver saw it.
 type request struct {
 	endpoint, id string
-	aggregate    string // type/id
-	eventType    string
-	key          string
-	position     string
-	body         string
-	signed       bool // every expected signature verifies, and the timestamp is of now
-	status       int  // what the receiver answered
+	facts
+	signed bool // every expected signature verifies, and the timestamp is of now
+	status int  // what the receiver answered
+}
+
+// facts are what a delivery says about its event, in headers or attributes, and its body.
+type facts struct {
+	aggregate string // type/id
+	eventType string
+	key       string
+	position  string
+	body      string
 }
 
 // receiver is the webhooks' other end: it verifies signatures, answers as the scenario wants, and remembers.
 type receiver struct {
 	*httptest.Server
 	secrets map[string][][]byte // by endpoint; one signature each
+	journal *journal
 
 	mu       sync.Mutex
 	requests []request
@@ -37,12 +43,20 @@ type receiver struct {
 	outage   int            // how many requests billing still turns away
 }
 
-func newReceiver() *receiver {
-	r := &receiver{seen: map[string]int{}, outage: 3, secrets: map[string][][]byte{
-		"crm": {randomKey()}, "billing": {randomKey(), randomKey()}, "mail": {randomKey()},
+func newReceiver(journal *journal) *receiver {
+	r := &receiver{journal: journal, seen: map[string]int{}, outage: 3, secrets: map[string][][]byte{
+		crm: {randomKey()}, billing: {randomKey(), randomKey()}, members: {randomKey()},
 	}}
 	r.Server = httptest.NewServer(http.HandlerFunc(r.receive))
 	return r
+}
+
+// env is what the routes need to know.
+func (r *receiver) env() []string {
+	return []string{
+		"HOOKS=" + r.URL, "CRM_SECRET=" + secret(r.secrets[crm][0]), "MEMBERS_SECRET=" + secret(r.secrets[members][0]),
+		"BILLING_NEW=" + secret(r.secrets[billing][0]), "BILLING_OLD=" + secret(r.secrets[billing][1]),
+	}
 }
 
 func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
@@ -52,13 +66,16 @@ func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
 	}
 	got := request{
 		endpoint: strings.TrimPrefix(req.URL.Path, "/"), id: req.Header.Get("webhook-id"),
-		aggregate: req.Header.Get("outbox-aggregate-type") + "/" + req.Header.Get("outbox-aggregate-id"),
-		eventType: req.Header.Get("outbox-event-type"), key: req.Header.Get("outbox-idempotency-key"),
-		position: req.Header.Get("outbox-position"), body: string(body),
+		facts: facts{
+			aggregate: req.Header.Get("outbox-aggregate-type") + "/" + req.Header.Get("outbox-aggregate-id"),
+			eventType: req.Header.Get("outbox-event-type"), key: req.Header.Get("outbox-idempotency-key"),
+			position: req.Header.Get("outbox-position"), body: string(body),
+		},
 	}
 	timestamp := req.Header.Get("webhook-timestamp")
 	got.signed = recent(timestamp, time.Now()) &&
 		verify(r.secrets[got.endpoint], got.id, timestamp, body, req.Header.Get("webhook-signature"))
+	r.journal.note(got.id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen[got.id]++
@@ -70,19 +87,19 @@ func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(got.status)
 }
 
-// answer plays the scenario: billing is out at first, mail fails now and then and refuses two kinds of payload.
+// answer plays the scenario: billing is out at first, members fails now and then and refuses two kinds of payload.
 func (r *receiver) answer(got request) int {
 	switch {
 	case !got.signed:
 		return http.StatusUnauthorized
-	case got.endpoint == "billing" && r.outage > 0:
+	case got.endpoint == billing && r.outage > 0:
 		r.outage--
 		return http.StatusServiceUnavailable
 	case strings.Contains(got.body, `"gone"`):
 		return http.StatusGone
 	case strings.Contains(got.body, `"mailbox": 42`):
 		return http.StatusUnprocessableEntity
-	case got.endpoint == "mail" && r.seen[got.id] == 1 && (strings.HasSuffix(got.key, "3") || strings.HasSuffix(got.key, "7")):
+	case got.endpoint == members && r.seen[got.id] == 1 && (strings.HasSuffix(got.key, "3") || strings.HasSuffix(got.key, "7")):
 		return http.StatusInternalServerError
 	default:
 		return http.StatusOK
@@ -127,3 +144,21 @@ func randomKey() []byte {
 
 // secret is a key as the routes take it.
 func secret(key []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(key) }
+
+// journal notes which events were sent, wherever to, in the order of arrival. It may be written concurrently.
+type journal struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (j *journal) note(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ids = append(j.ids, id)
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]string(nil), j.ids...)
+}

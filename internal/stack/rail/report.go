@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,121 +32,84 @@ func (r *run) table(title string, lines ...string) {
 	_ = w.Flush()
 }
 
-func (r *run) report(rows []row, faults []string, took time.Duration) {
+func (r *run) report(rows []row, got arrivals, faults []string, took time.Duration) {
 	r.reportPasses()
-	r.reportTypes(rows)
-	r.reportEndpoints()
-	r.reportOrder(rows)
+	r.reportDestinations(rows, got)
 	r.reportTroubles(rows)
-	r.say("\n%s\n  %s\n", r.bold("the last reply"), r.reply)
-	r.say("\n")
+	if len(faults) == 0 {
+		r.reportVerified(rows, got)
+		r.say("\n%s %d events, %.1f s\n", r.style("32", "ok"), len(rows), took.Seconds())
+		return
+	}
+	r.say("\n%s\n  %s\n\n", r.bold("the last reply"), r.reply)
 	for _, fault := range faults {
 		r.say("%s %s\n", r.style("31", "difference:"), fault)
-	}
-	if len(faults) == 0 {
-		r.say("%s what arrived is what should have: %d events, %.1f s\n", r.style("32", "ok"), len(rows), took.Seconds())
 	}
 }
 
 func (r *run) reportPasses() {
-	lines := []string{"pass\tclaimed\tprocessed\tretried\tsnoozed\tdiscarded\treleased\tms\treason\tthen made due"}
+	lines := []string{"pass\tclaimed\tprocessed\tretried\tsnoozed\tdiscarded\treleased\tms\treason"}
 	for i, p := range r.passes {
-		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%d",
-			i+1, p.Claimed, p.Processed, p.Retried, p.Snoozed, p.Discarded, p.Released, p.RunMs, cmp.Or(p.Reason, "-"), p.aged))
+		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s",
+			i+1, p.Claimed, p.Processed, p.Retried, p.Snoozed, p.Discarded, p.Released, p.RunMs, cmp.Or(p.Reason, "-")))
 	}
-	r.table("dispatched (after each pass, waiting events are made due by SQL; in life they wait a minute or more)", lines...)
+	r.table("dispatched (between passes SQL makes waiting events due; in life they wait a minute or more)", lines...)
 }
 
-func (r *run) reportTypes(rows []row) {
-	type counts struct{ all, processed, discarded, pending int }
-	byType := map[string]*counts{}
+// destinations in the order of the tables, with what stands at their receiving ends.
+func destinations() []struct{ name, end string } {
+	return []struct{ name, end string }{
+		{crm, "webhook"},
+		{billing, "webhook, out at first"},
+		{members, "webhook, fails now and then"},
+		{shipments, "SNS to SQS, topic missing at first"},
+		{stock, "SNS to SQS, FIFO"},
+		{ses, "SES, sending paused at first"},
+		{"", "another worker's"},
+	}
+}
+
+func (r *run) reportDestinations(rows []row, got arrivals) {
+	c := newCount()
+	c.webhooks(rows, got.requests)
+	c.queues(rows, got.messages)
+	c.mailbox(rows, got.mails)
+	c.calls(rows, got.calls)
+	type sums struct{ events, processed, discarded, left, sent, arrived, twice int }
+	byPlace, all := map[string]*sums{}, &sums{}
+	for _, d := range destinations() {
+		byPlace[d.name] = &sums{}
+	}
 	for _, end := range rows {
-		c := byType[end.eventType]
-		if c == nil {
-			c = &counts{}
-			byType[end.eventType] = c
-		}
-		c.all++
-		switch end.status {
-		case "processed":
-			c.processed++
-		case "discarded":
-			c.discarded++
-		default:
-			c.pending++
-		}
-	}
-	lines := []string{"event type\tdestination\tinserted\tprocessed\tdiscarded\tleft"}
-	for _, name := range slices.Sorted(maps.Keys(byType)) {
-		c := byType[name]
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d",
-			name, cmp.Or(endpoint(name), "(another worker's)"), c.all, c.processed, c.discarded, c.pending))
-	}
-	r.table("what was sent", lines...)
-}
-
-func (r *run) reportEndpoints() {
-	lines := []string{"endpoint\trequests\tevents\taccepted\tduplicates\tturned away\tbad signatures"}
-	requests := r.receiver.received()
-	for _, name := range []string{"crm", "billing", "mail"} {
-		events, answers := map[string]bool{}, map[int]int{}
-		all, bad, accepted := 0, 0, map[string]bool{}
-		for _, req := range requests {
-			if req.endpoint != name {
-				continue
-			}
-			all++
-			events[req.id] = true
-			answers[req.status]++
-			if req.status == http.StatusOK {
-				accepted[req.id] = true
-			}
-			if !req.signed {
-				bad++
+		for _, s := range []*sums{byPlace[place(end.eventType)], all} {
+			s.events++
+			s.sent += c.sent[end.id]
+			s.arrived += min(1, c.accepted[end.id])
+			s.twice += max(0, c.accepted[end.id]-1)
+			switch end.status {
+			case "processed":
+				s.processed++
+			case "discarded":
+				s.discarded++
+			default:
+				s.left++
 			}
 		}
-		var away []string
-		for _, status := range slices.Sorted(maps.Keys(answers)) {
-			if status != http.StatusOK {
-				away = append(away, fmt.Sprintf("%d x %d", answers[status], status))
-			}
-		}
-		lines = append(lines, fmt.Sprintf("/%s\t%d\t%d\t%d\t%d\t%s\t%d",
-			name, all, len(events), len(accepted), answers[http.StatusOK]-len(accepted), cmp.Or(strings.Join(away, ", "), "-"), bad))
 	}
-	r.table("what was received", lines...)
-}
-
-// reportOrder shows the order in which three aggregates' events were accepted, and the verdict on all.
-func (r *run) reportOrder(rows []row) {
-	byID, accepted := index(rows), map[string][]string{}
-	requests := r.receiver.received()
-	for _, req := range requests {
-		if end, ok := byID[req.id]; ok && req.status == http.StatusOK {
-			accepted[end.aggregate()] = append(accepted[end.aggregate()], strconv.FormatInt(end.position, 10))
-		}
+	lines := []string{"destination\t\tinserted\tprocessed\tdiscarded\tleft\tsent\tarrived\tduplicates"}
+	line := func(name, end string, s *sums) {
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d",
+			name, end, s.events, s.processed, s.discarded, s.left, s.sent, s.arrived, s.twice))
 	}
-	lines := []string{"aggregate\taccepted, in this order (position)"}
-	shown := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(accepted)) {
-		kind, _, _ := strings.Cut(name, "/")
-		if shown[kind] {
-			continue
-		}
-		shown[kind] = true
-		lines = append(lines, fmt.Sprintf("%s …%s\t%s", kind, name[len(name)-2:], strings.Join(accepted[name], " ")))
+	for _, d := range destinations() {
+		line(cmp.Or(d.name, "-"), d.end, byPlace[d.name])
 	}
-	aggregates, inverted := order(rows, requests)
-	lines = append(lines, fmt.Sprintf("all %d\t%d out of order", aggregates, len(inverted)))
-	r.table("in what order", lines...)
+	line("all", "", all)
+	r.table("what was sent, and what arrived", lines...)
 }
 
 // reportTroubles groups the events that did not arrive at the first try by what became of them, and why.
 func (r *run) reportTroubles(rows []row) {
-	tried := map[string]int{}
-	for _, req := range r.receiver.received() {
-		tried[req.id]++
-	}
 	groups := map[string]int{}
 	for _, end := range rows {
 		switch {
@@ -156,9 +118,9 @@ func (r *run) reportTroubles(rows []row) {
 		case end.fate == untouched:
 			groups["left pending\tthe type is declared as known: another worker's"]++
 		case end.snoozes > 0:
-			groups["snoozed, then processed\tits destination was out; no attempt was charged"]++
-		case tried[end.id] > 1:
-			groups["retried, then processed\tits destination failed once"]++
+			groups["snoozed, then processed\t"+place(end.eventType)+" was out; no attempt was charged"]++
+		case end.attempts > 1:
+			groups["retried, then processed\t"+place(end.eventType)+" failed, or its answer was lost"]++
 		}
 	}
 	lines := []string{"events\twhat became of them\twhy"}
@@ -166,6 +128,33 @@ func (r *run) reportTroubles(rows []row) {
 		lines = append(lines, fmt.Sprintf("%d\t%s", groups[group], group))
 	}
 	r.table("what did not go at the first try", lines...)
+}
+
+// reportVerified says what a run without differences has shown.
+func (r *run) reportVerified(rows []row, got arrivals) {
+	ends, lost, accepted := map[string]int{}, 0, 0
+	for _, end := range rows {
+		ends[end.status]++
+		lost += got.lost[end.id]
+	}
+	for _, req := range got.requests {
+		if req.status == http.StatusOK {
+			accepted++
+		}
+	}
+	aggregates, _ := got.inversions(rows)
+	ok := r.style("32", "ok")
+	r.table("verified at the receiving ends",
+		fmt.Sprintf("%s  %d inserted = %d delivered + %d discarded + %d left to another worker",
+			ok, len(rows), ends["processed"], ends["discarded"], ends["pending"]),
+		fmt.Sprintf("%s  %d webhook requests, %d accepted: signatures, headers, bodies byte for byte",
+			ok, len(got.requests), accepted),
+		fmt.Sprintf("%s  %d messages in SQS: attributes, bodies byte for byte; groups and deduplication ids of the FIFO topic",
+			ok, len(got.messages)),
+		fmt.Sprintf("%s  %d answers of SNS lost: only the standard topic's queue got an event again", ok, lost),
+		fmt.Sprintf("%s  %d mails: sender, recipient, subject, text", ok, len(got.mails)),
+		fmt.Sprintf("%s  %d aggregates: in order at each end, and across destinations", ok, aggregates),
+	)
 }
 
 // reportLog prints where the functions' log is, and its end.

@@ -31,6 +31,8 @@ type run struct {
 	Config
 	conn     *pgx.Conn
 	receiver *receiver
+	amazon   *amazon
+	journal  *journal
 	log      *os.File
 	passes   []pass
 	reply    []byte // of the last pass
@@ -42,18 +44,22 @@ type pass struct {
 	Claimed, Processed, Retried, Snoozed, Discarded, Released int
 	Reason                                                    string
 	RunMs                                                     int64
-	aged                                                      int64 // delayed events that were made due before it
 }
 
 // Run plays the scenario and reports it. The error says that something could not be run, or that what arrived differs
 // from what should have; the end of the functions' log is then printed. When ctx ends everything started is stopped.
 func Run(ctx context.Context, config Config) (err error) {
 	started := time.Now()
-	r := &run{Config: config, receiver: newReceiver()}
+	journal := &journal{}
+	r := &run{Config: config, journal: journal, receiver: newReceiver(journal)}
 	defer func() {
 		r.receiver.CloseClientConnections()
 		r.receiver.Close()
 	}()
+	if r.amazon, err = newAmazon(ctx, journal); err != nil {
+		return err
+	}
+	defer r.amazon.Close()
 	logPath := filepath.Join(config.Root, ".local", "run.log")
 	if err := os.MkdirAll(filepath.Dir(logPath), 0o750); err != nil {
 		return err
@@ -81,6 +87,7 @@ func (r *run) whole(ctx context.Context, started time.Time) (err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	r.say("%s private, from %s\n", r.bold("PostgreSQL"), server.From)
+	r.say("%s in this process: webhooks; SNS, SQS and SES by kumo\n", r.bold("receivers "))
 	r.say("%s the functions and the runtime emulator (the first time this takes a minute)\n", r.bold("building  "))
 	if r.conn, err = pgx.Connect(ctx, server.URL); err != nil {
 		return err
@@ -93,8 +100,12 @@ func (r *run) whole(ctx context.Context, started time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	faults := append(differences(scenario(), rows, r.receiver.received()), r.unplayed()...)
-	r.report(rows, faults, time.Since(started))
+	got := arrivals{requests: r.receiver.received(), journal: r.journal.all()}
+	if err := r.amazon.received(ctx, &got); err != nil {
+		return err
+	}
+	faults := append(differences(scenario(), rows, got), r.unplayed(rows, got)...)
+	r.report(rows, got, faults, time.Since(started))
 	if len(faults) > 0 {
 		return fmt.Errorf("%d differences", len(faults))
 	}
@@ -103,23 +114,33 @@ func (r *run) whole(ctx context.Context, started time.Time) (err error) {
 
 // unplayed tells whether the queue was not drained, and which of the troubles never happened: a run without them shows
 // nothing about them.
-func (r *run) unplayed() []string {
-	var total pass
-	for _, p := range r.passes {
-		total.Retried += p.Retried
-		total.Snoozed += p.Snoozed
-		total.Discarded += p.Discarded
+func (r *run) unplayed(rows []row, got arrivals) []string {
+	snoozed, retried, lost := map[string]int{}, 0, map[string]int{}
+	for _, end := range rows {
+		where := place(end.eventType)
+		snoozed[where] += end.snoozes
+		lost[where] += got.lost[end.id]
+		if end.status == "processed" && end.attempts > 1 {
+			retried++
+		}
 	}
 	var found []string
 	if r.left > 0 {
 		found = append(found, fmt.Sprintf("not drained: %d events left after %d passes", r.left, len(r.passes)))
 	}
 	for _, c := range []struct {
-		name  string
 		times int
-	}{{"retried", total.Retried}, {"snoozed", total.Snoozed}, {"discarded", total.Discarded}} {
+		what  string
+	}{
+		{retried, "no event was retried"},
+		{snoozed[billing], "no event waited for the webhook that was out"},
+		{snoozed[shipments], "no event waited for the missing topic"},
+		{snoozed[ses], "no event waited for the paused mail"},
+		{lost[shipments], "no answer of the standard topic was lost"},
+		{lost[stock], "no answer of the FIFO topic was lost"},
+	} {
 		if c.times == 0 {
-			found = append(found, "no event was "+c.name+", so the run shows nothing about it")
+			found = append(found, c.what+", so the run shows nothing about it")
 		}
 	}
 	return found
@@ -152,14 +173,17 @@ func (r *run) play(ctx context.Context, url string) error {
 		if err := r.dispatch(ctx, dispatch); err != nil {
 			return err
 		}
-		var aged int64
-		if aged, r.left, err = r.age(ctx); err != nil {
+		if len(r.passes) == 1 {
+			if err := r.amazon.mend(ctx); err != nil {
+				return err
+			}
+		}
+		if r.left, err = r.age(ctx); err != nil {
 			return err
 		}
 		if r.left == 0 {
 			return nil
 		}
-		r.passes[len(r.passes)-1].aged = aged
 	}
 	return nil // what is left is a difference, to be reported among the others
 }
@@ -167,11 +191,11 @@ func (r *run) play(ctx context.Context, url string) error {
 func (r *run) function(ctx context.Context, name, url string) (*lambda.Function, error) {
 	builder := lambda.Builder{Root: r.Root, Log: r.log}
 	config := lambda.Config{Log: r.log, Timeout: 30 * time.Second, Env: []string{
-		"DATABASE_URL=" + url, "OUTBOX_ROUTES=" + routesFile, "OUTBOX_ROUTES_FILE=", "HOOKS=" + r.receiver.URL,
+		"DATABASE_URL=" + url, "OUTBOX_ROUTES=" + routesFile, "OUTBOX_ROUTES_FILE=",
 		"OUTBOX_MAX_ATTEMPTS=" + strconv.Itoa(maxAttempts), "OUTBOX_BATCH_SIZE=50",
-		"CRM_SECRET=" + secret(r.receiver.secrets["crm"][0]), "MAIL_SECRET=" + secret(r.receiver.secrets["mail"][0]),
-		"BILLING_NEW=" + secret(r.receiver.secrets["billing"][0]), "BILLING_OLD=" + secret(r.receiver.secrets["billing"][1]),
 	}}
+	config.Env = append(config.Env, r.receiver.env()...)
+	config.Env = append(config.Env, r.amazon.env()...)
 	var err error
 	if config.Emulator, err = builder.Emulator(ctx); err != nil {
 		return nil, err

@@ -29,15 +29,14 @@ const (
 )
 
 // age makes delayed events due, as waiting would, and tells how many are left.
-func (r *run) age(ctx context.Context) (aged, left int64, err error) {
+func (r *run) age(ctx context.Context) (left int64, err error) {
 	if err := r.conn.QueryRow(ctx, leftSQL).Scan(&left); err != nil {
-		return 0, 0, fmt.Errorf("count what is left: %w", err)
+		return 0, fmt.Errorf("count what is left: %w", err)
 	}
-	tag, err := r.conn.Exec(ctx, ageSQL)
-	if err != nil {
-		return 0, 0, fmt.Errorf("age events: %w", err)
+	if _, err := r.conn.Exec(ctx, ageSQL); err != nil {
+		return 0, fmt.Errorf("age events: %w", err)
 	}
-	return tag.RowsAffected(), left, nil
+	return left, nil
 }
 
 const rowsSQL = `

@@ -17,7 +17,7 @@ const usage = `usage, in the repository's root:
   stack with-postgres [-durable] -- COMMAND...   run COMMAND with OUTBOX_TEST_DATABASE_URL set to a private PostgreSQL
   stack invoke -function NAME [-event FILE] [-timeout SECONDS]
                                                  run a function under the emulator; standard output is its reply
-  stack run                                      the whole rail on local parts, 300 events
+  stack run                                      the whole rail on local parts, 600 events
 `
 
 func main() {
