@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -122,12 +123,29 @@ routes:
   order.mailed: {to: mail}
 `
 
-const insertThree = `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload)
-	select 'order', '00000000-0000-4000-8000-000000000001', event_type, '1', payload from (values
+const insertEach = `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload)
+	select 'order', '00000000-0000-4000-8000-000000000001', event_type, o::text, payload from (values
 		(1, 'order.placed', '{"total": 12.50}'::jsonb),
 		(2, 'order.paid', '{"total": 12.50}'),
-		(3, 'order.mailed', '{"to": ["a@example.com"], "subject": "Thanks", "text": "You paid."}')) as e (o, event_type, payload)
+		(3, 'order.mailed', '%s'),
+		(4, 'order.mailed', '%s')) as e (o, event_type, payload)
 	order by o`
+
+// documentedMails are the two payloads that docs/routes.md shows: a mail of its own words, and a template.
+func documentedMails(t *testing.T) (words, template string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/routes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```json\n")
+	if len(blocks) != 3 {
+		t.Fatalf("docs/routes.md has %d payloads, want two", len(blocks)-1)
+	}
+	words, _, _ = strings.Cut(blocks[1], "```")
+	template, _, _ = strings.Cut(blocks[2], "```")
+	return words, template
+}
 
 // The whole way but for Lambda and AWS: the environment alone leads the SDK's own configuration to local endpoints, as
 // with an emulator; the routes are in a secret.
@@ -142,7 +160,8 @@ func TestEachKindOfDestinationIsReached(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	db := postgrestest.URL(t)
-	execute(t, db, insertThree)
+	words, template := documentedMails(t)
+	execute(t, db, fmt.Sprintf(insertEach, words, template))
 	hook, bodies := receiver(t)
 	var l logs
 	a := newApp(t.Context(), environment(map[string]string{
@@ -154,8 +173,8 @@ func TestEachKindOfDestinationIsReached(t *testing.T) {
 	t.Cleanup(a.pool.Close)
 
 	result, err := invoke(t, a, `{}`)
-	if err != nil || result.Processed != 3 || !result.OK {
-		t.Fatalf("got %+v, %v; want 3 processed", result, err)
+	if err != nil || result.Processed != 4 || !result.OK {
+		t.Fatalf("got %+v, %v; want 4 processed", result, err)
 	}
 	if got := bodies(); len(got) != 1 || got[0] != `{"total": 12.50}` {
 		t.Errorf("webhook: got %v", got)
@@ -165,12 +184,19 @@ func TestEachKindOfDestinationIsReached(t *testing.T) {
 	if len(fake.topics) != 1 || fake.topics[0].Get("TopicArn") != testTopic || fake.topics[0].Get("Message") != `{"total": 12.50}` {
 		t.Errorf("topic: got %v", fake.topics)
 	}
-	if mail := fmt.Sprint(fake.mails); len(fake.mails) != 1 || !strings.Contains(mail, "a@example.com") || !strings.Contains(mail, "Thanks") ||
-		!strings.Contains(mail, "orders@example.com") || !strings.Contains(mail, "help@example.com") {
-		t.Errorf("mail: got %s", mail)
+	if len(fake.mails) != 2 {
+		t.Fatalf("mails: got %v, want two", fake.mails)
 	}
-	// The secret's own region, the topic's own region, and the function's for the mail.
-	if want := []string{"eu-west-1", "eu-west-1", testRegion}; !slices.Equal(fake.regions, want) || fake.other != nil {
+	for i, wants := range [][]string{{"Your order 17", "<p>Thank you.</p>"}, {"order-confirmed", "17"}} {
+		mail := fmt.Sprint(fake.mails[i])
+		for _, want := range append(wants, "ann@example.com", "orders@example.com", "help@example.com", "ConfigurationSetName:orders") {
+			if !strings.Contains(mail, want) {
+				t.Errorf("mail %d: got %s, want it to contain %s", i, mail, want)
+			}
+		}
+	}
+	// The secret's own region, the topic's own region, and the function's for the mails.
+	if want := []string{"eu-west-1", "eu-west-1", testRegion, testRegion}; !slices.Equal(fake.regions, want) || fake.other != nil {
 		t.Errorf("got requests to %v and %v, want to %v", fake.regions, fake.other, want)
 	}
 }
