@@ -45,6 +45,7 @@ type world struct {
 	url  string
 	pool *pgxpool.Pool
 	hook *hook
+	env  []string // of the functions, beside what every test has
 	log  lambdaLog
 }
 
@@ -72,9 +73,9 @@ func (w *world) function(timeout time.Duration) *lambda.Function {
 		w.Fatalf("build: %v", err)
 	}
 	config.Timeout, config.Log = timeout, &w.log
-	config.Env = []string{
+	config.Env = append([]string{
 		"DATABASE_URL=" + w.url, "OUTBOX_ROUTES=" + routesFile, "HOOK_URL=" + w.hook.URL, "OUTBOX_BATCH_SIZE=100",
-	}
+	}, w.env...)
 	f, err := lambda.Start(w.Context(), config)
 	if err != nil {
 		w.Fatalf("start the function: %v", err)
