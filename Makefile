@@ -17,10 +17,10 @@ EVENT   ?=
 BENCH   ?=
 TESTS   ?= ./...
 
-.PHONY: help run test check bench build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
+.PHONY: help run test check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: stack ## the whole rail on local parts: 600 events through the real functions to webhooks, SNS and SES
 	@$(STACK) run
@@ -31,8 +31,11 @@ test: stack compiler ## every Go test of every module, race detector on, on a pr
 check: test lint api-check consumer build run ## tests, linter, API snapshots, consumer proof, both bundles, the whole rail: what CI runs
 	@echo "check: all passed"
 
-bench: stack ## figures, on a private PostgreSQL whose commits wait for the disk (BENCH=-quick for a short run)
+bench: stack ## every figure and its target, on a private PostgreSQL whose commits wait for the disk (BENCH="-only drain_noop" for one)
 	@cd bench && $(STACK) with-postgres -durable -- go run . $(BENCH)
+
+bench-quick: stack ## the same at smaller sizes, in under three minutes
+	@cd bench && $(STACK) with-postgres -durable -- go run . -quick $(BENCH)
 
 build: bundle ## both functions for Lambda, arm64, zipped, in dist/
 	@$(BUNDLE)

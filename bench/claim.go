@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,24 +13,22 @@ import (
 // claimSize is the number of events asked for.
 const claimSize = 100
 
-// claimFunctions are the claims to measure, by the part of the figure's name they fill.
-func claimFunctions() []struct{ name, call string } {
-	return []struct{ name, call string }{
-		{"batch", "outbox_claim_batch($1::text[], $2::text[], 100)"},
-		{"events", "outbox_claim_events($1::text[], $2::text[], '{}', 100)"},
-		// Every second claim of a pass looks for rows whose process died first.
-		{"recovered", "outbox_claim_events($1::text[], $2::text[], '{}', 100, p_prefer_recovered => true)"},
-	}
-}
+// flat is how much more a claim may cost at a later size than at the first.
+const flat = 1.5
 
-func measureClaims(ctx context.Context, ws *workspace, o options, r *report) error {
+// claims measures what a claim costs in each shape of the table.
+func (b *bench) claims(ctx context.Context) error {
+	statements, err := b.claimStatements(ctx)
+	if err != nil {
+		return err
+	}
 	for _, s := range shapes() {
-		if !slices.Contains(o.shapes, s.name) {
+		if !slices.Contains(b.shapes, s.name) {
 			continue
 		}
-		for _, statistics := range o.statistics {
-			for _, size := range o.sizes {
-				if err := measureShape(ctx, ws, point{s, size, statistics, o}, r); err != nil {
+		for _, statistics := range b.statistics {
+			for _, size := range b.sizes {
+				if err := b.shape(ctx, point{s, size, statistics}, statements); err != nil {
 					return fmt.Errorf("shape %s of %s: %w", s.name, sizeName(size), err)
 				}
 			}
@@ -43,7 +42,6 @@ type point struct {
 	shape
 	size       int
 	statistics string
-	options    options
 }
 
 // figureName is claim_<shape>_<function>_<size>_<what>, with the state of the statistics behind the size unless it is
@@ -56,46 +54,32 @@ func (p point) figureName(function string, size int, what string) string {
 	return name + "_" + what
 }
 
-func measureShape(ctx context.Context, ws *workspace, p point, r *report) error {
-	db, err := ws.outbox(ctx, p.name+"_"+sizeName(p.size)+"_"+p.statistics)
+func (b *bench) shape(ctx context.Context, p point, statements []statement) (err error) {
+	db, err := b.outbox(ctx, p.name)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, b.drop(ctx, db)) }()
 	if err := p.fill(ctx, db, p.size, p.statistics); err != nil {
 		return err
 	}
-	ws.settle(ctx)
-	for _, f := range claimFunctions() {
-		cost, err := measureClaim(ctx, db, f.call, p.options)
+	b.settle(ctx)
+	for _, s := range statements {
+		cost, err := measureClaim(ctx, db, s, b.options)
 		if err != nil {
-			return fmt.Errorf("claim %s: %w", f.name, err)
+			return fmt.Errorf("claim %s: %w", s.name, err)
 		}
-		p.add(r, f.name, cost)
+		b.addCost(p, s.name, cost)
 	}
-	return ws.drop(ctx, db)
-}
-
-// add reports a cost, each figure beside the one of the smallest size.
-func (p point) add(r *report, function string, cost claimCost) {
-	var limit target
-	if p.flat {
-		limit = target{limit: 1.5, atMost: true}
+	if !p.whole {
+		return nil
 	}
-	add := func(what, unit string, value float64, t target) figure {
-		found := figure{Name: p.figureName(function, p.size, what), Value: value, Unit: unit, inRow: true}
-		return r.compare(found, p.figureName(function, p.options.sizes[0], what), t)
+	cost, err := b.wholePass(ctx, db, p)
+	if err != nil {
+		return fmt.Errorf("pass: %w", err)
 	}
-	p50 := add("p50", "ms", milliseconds(percentile(cost.times, 50)), limit)
-	p99 := add("p99", "ms", milliseconds(percentile(cost.times, 99)), target{})
-	add("buffers", "pages", float64(cost.buffers), target{})
-	add("rows_read", "rows", float64(cost.rowsRead), target{})
-	add("claimed", "events", float64(cost.claimed), target{})
-	row := []string{p.name, function, sizeName(p.size), p.statistics, number(p50.Value), number(p99.Value), "", "", "", "", ""}
-	if p.size != p.options.sizes[0] {
-		row[6], row[10] = fmt.Sprintf("%.2f", p50.Ratio), p50.verdict()
-	}
-	row[7], row[8], row[9] = fmt.Sprint(cost.buffers), fmt.Sprint(cost.rowsRead), fmt.Sprint(cost.claimed)
-	r.claims = append(r.claims, row)
+	b.addCost(p, "pass", cost)
+	return nil
 }
 
 // claimCost is what a claim costs in one state of the table.
@@ -106,15 +90,47 @@ type claimCost struct {
 	claimed  int             // events returned
 }
 
+// addCost reports a cost, each figure beside the one of the smallest size. The worker's claim is what has a target;
+// where a whole pass is judged, that.
+func (b *bench) addCost(p point, function string, cost claimCost) {
+	var goal target
+	if function == "pass" || (!p.whole && function != recoveredClaim) {
+		goal = atMost(flat)
+	}
+	first := b.sizes[0]
+	add := func(what, unit string, value float64, t target) figure {
+		found := figure{Name: p.figureName(function, p.size, what), Value: value, Unit: unit, inRow: true}
+		if p.size == first {
+			b.add(found)
+			return found
+		}
+		return b.compare(found, p.figureName(function, first, what), t)
+	}
+	p50 := add("p50", "ms", milliseconds(percentile(cost.times, 50)), goal)
+	p99 := add("p99", "ms", milliseconds(percentile(cost.times, 99)), target{})
+	pages := add("buffers", "pages", float64(cost.buffers), goal)
+	add("rows_read", "rows", float64(cost.rowsRead), target{})
+	add("claimed", "events", float64(cost.claimed), target{})
+	row := []string{
+		p.name, function, sizeName(p.size), p.statistics, number(p50.Value), number(p99.Value), "", "",
+		fmt.Sprint(cost.buffers), "", "", fmt.Sprint(cost.rowsRead), fmt.Sprint(cost.claimed),
+	}
+	if p.size != first {
+		row[6], row[7] = number(p50.ratio()), p50.verdict()
+		row[9], row[10] = number(pages.ratio()), pages.verdict()
+	}
+	b.claimRows = append(b.claimRows, row)
+}
+
 // measureClaim claims again and again on one connection and rolls each claim back, so that the table stays as it is.
-func measureClaim(ctx context.Context, db *database, call string, o options) (claimCost, error) {
+func measureClaim(ctx context.Context, db *database, s statement, o options) (claimCost, error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return claimCost{}, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Release()
 	var cost claimCost
-	if cost.buffers, cost.rowsRead, err = explainClaim(ctx, conn.Conn(), call); err != nil {
+	if cost.buffers, cost.rowsRead, err = explainClaim(ctx, conn.Conn(), s); err != nil {
 		return claimCost{}, err
 	}
 	start := time.Now()
@@ -122,7 +138,7 @@ func measureClaim(ctx context.Context, db *database, call string, o options) (cl
 		var took time.Duration
 		err := rolledBack(ctx, conn.Conn(), func(tx pgx.Tx) error {
 			began := time.Now()
-			rows, err := tx.Query(ctx, "select * from "+call, []string{eventType}, knownTypes())
+			rows, err := tx.Query(ctx, s.sql, s.args...)
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -22,92 +21,67 @@ type drained struct {
 
 func (d drained) perSecond() float64 { return float64(d.events) / d.took.Seconds() }
 
-// measureDrains drains the same backlog by this project's worker and by its peers, one after the other. The worker's
-// figure comes first in the report, with its ratio to each peer behind the peer's.
-func measureDrains(ctx context.Context, ws *workspace, o options, r *report) error {
-	ours, err := inOutbox(ctx, ws, "drain_worker", o.events, func(db *database) (drained, error) {
-		return drainWorker(ctx, db, o)
-	})
-	if err != nil {
-		return fmt.Errorf("worker: %w", err)
-	}
-	r.add(figure{Name: "drain_noop", Value: ours.perSecond(), Unit: "events/s"})
-	if len(o.workers) == 0 {
-		return nil
-	}
-	against := func(peer string, speed, limit float64) {
-		r.add(figure{Name: "peer_" + peer, Value: speed, Unit: "events/s"})
-		r.compare(figure{Name: "drain_noop_to_" + peer, Value: ours.perSecond(), Unit: "events/s"}, "peer_"+peer, target{limit: limit})
-	}
-	for _, p := range []struct {
-		name  string
-		batch int
-		limit float64
-	}{{"claim_1_ack_1", 1, 25}, {"claim_100_ack_1", 100, 8}} {
-		peer, err := inOutbox(ctx, ws, p.name, o.events, func(db *database) (drained, error) {
-			return drainPlain(ctx, db, p.batch, o.peerTime)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		against(p.name, peer.perSecond(), p.limit)
-	}
-	best := 0.0
-	for _, workers := range o.workers {
-		peer, err := drainRiver(ctx, ws, o.events, workers)
-		if err != nil {
-			return fmt.Errorf("river with %d workers: %w", workers, err)
-		}
-		r.add(figure{Name: "peer_river_" + strconv.Itoa(workers), Value: peer.perSecond(), Unit: "events/s"})
-		best = max(best, peer.perSecond())
-	}
-	against("river_best", best, 1.3)
-	return nil
+// drain is one pass of this project's worker.
+type drain struct {
+	expected int           // events to deliver
+	work     time.Duration // of a handler
+	limit    time.Duration // ends the pass early, which is then no fault; zero: none
+	profile  string        // file for a CPU profile; empty: none
+	store    outbox.Store  // nil: PostgreSQL's
 }
 
-// inOutbox drains n events in a database that lives as long as the drain.
-func inOutbox(ctx context.Context, ws *workspace, name string, n int, drain func(*database) (drained, error)) (drained, error) {
-	db, err := ws.outbox(ctx, name)
-	if err != nil {
-		return drained{}, err
-	}
-	if err := backlog(ctx, db, n); err != nil {
-		return drained{}, err
-	}
-	ws.settle(ctx)
-	d, err := drain(db)
-	return d, errors.Join(err, ws.drop(ctx, db))
+// handlerTimeout is short, so that a pass with a limit may start events nearly to its end.
+const handlerTimeout = time.Second
+
+// worker is what every pass of this benchmark uses.
+func (o options) worker(store outbox.Store, handler outbox.Handler) (*outbox.Worker, error) {
+	return outbox.NewWorker(outbox.Config{
+		Store:     store,
+		Registry:  outbox.Registry{eventType: {Handler: handler, Timeout: handlerTimeout}},
+		BatchSize: o.batch, Concurrency: o.concurrency,
+	})
 }
 
-// settle flushes what filling the table left to write, so that no measurement pays for it. Without the right to do so
-// the checkpoint comes whenever it comes.
-func (ws *workspace) settle(ctx context.Context) { _, _ = ws.server.Exec(ctx, "checkpoint") }
-
-// drainWorker runs one pass with a handler that does nothing but note the order.
-func drainWorker(ctx context.Context, db *database, o options) (drained, error) {
-	notes := newDeliveries(o.events)
-	worker, err := outbox.NewWorker(outbox.Config{
-		Store:     &postgres.Store{Pool: db.Pool},
-		Registry:  outbox.Registry{eventType: {Handler: notes}},
-		BatchSize: claimSize, Concurrency: 100,
-	})
+// pass runs d, and checks that each event was delivered once and each aggregate in order.
+func (b *bench) pass(ctx context.Context, db *database, d drain) (drained, error) {
+	if d.store == nil {
+		d.store = &postgres.Store{Pool: db.Pool}
+	}
+	notes := newDeliveries(d.expected, d.work)
+	worker, err := b.worker(d.store, notes)
 	if err != nil {
 		return drained{}, err
 	}
-	stopProfile, err := startProfile(o.profile)
+	stopProfile, err := startProfile(d.profile)
 	if err != nil {
 		return drained{}, err
+	}
+	var settings outbox.Pass
+	if d.limit > 0 {
+		settings.SoftBudget = d.limit + handlerTimeout + outbox.MarkMargin
 	}
 	start := time.Now()
-	result, err := worker.Run(ctx, outbox.Pass{})
+	result, err := worker.Run(ctx, settings)
 	took := time.Since(start)
 	if err := errors.Join(err, stopProfile()); err != nil {
 		return drained{}, err
 	}
-	if result.Processed != o.events {
-		return drained{}, fmt.Errorf("%d events processed, want %d", result.Processed, o.events)
+	if result.Processed != d.expected && (d.limit == 0 || result.Processed == 0) {
+		return drained{}, fmt.Errorf("%d events processed, want %d", result.Processed, d.expected)
 	}
-	return drained{events: result.Processed, took: took}, notes.check(o.events)
+	return drained{events: result.Processed, took: took}, notes.check(result.Processed)
+}
+
+// drainer is a contender that drains a copy of a database by one pass of ours.
+func (b *bench) drainer(name, original string, d drain) contender {
+	return contender{name, func(ctx context.Context) (speed float64, err error) {
+		err = b.use(ctx, original, func(db *database) error {
+			done, err := b.pass(ctx, db, d)
+			speed = done.perSecond()
+			return err
+		})
+		return speed, err
+	}}
 }
 
 func startProfile(path string) (stop func() error, err error) {
@@ -127,10 +101,11 @@ func startProfile(path string) (stop func() error, err error) {
 	}, nil
 }
 
-// deliveries is a handler that notes what it is handed, in the order of its calls.
+// deliveries is a handler that notes what it is handed, in the order of its calls, and then takes its time.
 type deliveries struct {
 	next  atomic.Int64
 	notes []delivery
+	work  time.Duration
 }
 
 type delivery struct {
@@ -138,23 +113,41 @@ type delivery struct {
 	position  int64
 }
 
-func newDeliveries(expected int) *deliveries { return &deliveries{notes: make([]delivery, expected)} }
+func newDeliveries(expected int, work time.Duration) *deliveries {
+	return &deliveries{notes: make([]delivery, expected), work: work}
+}
 
 // Handle implements [outbox.Handler].
-func (d *deliveries) Handle(_ context.Context, event outbox.Event) (outbox.Receipt, error) {
+func (d *deliveries) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
 	if i := int(d.next.Add(1)) - 1; i < len(d.notes) {
 		d.notes[i] = delivery{event.AggregateID, event.Position}
 	}
-	return nil, nil //nolint:nilnil // no receipt, no error: delivered
+	return nil, work(ctx, d.work)
 }
 
-// check tells whether each of the expected events came once, and those of an aggregate in order.
+// work takes some time without using the CPU, as a delivery does.
+func work(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// check tells whether the expected number of events came, each once, and those of an aggregate in order.
 func (d *deliveries) check(expected int) error {
-	if got := int(d.next.Load()); got != expected {
+	got := int(d.next.Load())
+	if got != expected {
 		return fmt.Errorf("%d deliveries, want %d", got, expected)
 	}
 	last := map[string]int64{}
-	for _, n := range d.notes {
+	for _, n := range d.notes[:min(got, len(d.notes))] {
 		if n.position <= last[n.aggregate] {
 			return fmt.Errorf("aggregate %s: position %d delivered after %d", n.aggregate, n.position, last[n.aggregate])
 		}

@@ -14,16 +14,16 @@ select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
 from pg_stat_xact_user_tables where relid = 'outbox_events'::regclass`
 
 // explainClaim claims a few times to warm up, then counts what one claim touches.
-func explainClaim(ctx context.Context, conn *pgx.Conn, call string) (buffers, rowsRead int64, err error) {
-	for range 4 {
+func explainClaim(ctx context.Context, conn *pgx.Conn, s statement) (buffers, rowsRead int64, err error) {
+	for range 3 {
 		err := rolledBack(ctx, conn, func(tx pgx.Tx) error {
 			var before, after int64
 			if err := tx.QueryRow(ctx, readSQL).Scan(&before); err != nil {
 				return err
 			}
 			var plan []byte
-			explain := "explain (analyze, buffers, timing off, format json) select * from " + call
-			if err := tx.QueryRow(ctx, explain, []string{eventType}, knownTypes()).Scan(&plan); err != nil {
+			explain := "explain (analyze, buffers, timing off, format json) " + s.sql
+			if err := tx.QueryRow(ctx, explain, s.args...).Scan(&plan); err != nil {
 				return err
 			}
 			if err := tx.QueryRow(ctx, readSQL).Scan(&after); err != nil {

@@ -2,11 +2,16 @@ module github.com/openlup/outbox-dispatch/bench
 
 go 1.26.0
 
-replace github.com/openlup/outbox-dispatch => ..
+replace (
+	github.com/openlup/outbox-dispatch => ..
+	github.com/openlup/outbox-dispatch/internal/stack => ../internal/stack
+)
 
 require (
+	github.com/aws/aws-lambda-go v1.55.1
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/openlup/outbox-dispatch v0.0.0-00010101000000-000000000000
+	github.com/openlup/outbox-dispatch/internal/stack v0.0.0-00010101000000-000000000000
 	github.com/riverqueue/river v0.51.2
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2
 )

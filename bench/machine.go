@@ -11,16 +11,14 @@ import (
 
 // machine says what the figures were measured on. What can't be found out is empty.
 type machine struct {
-	CPUs              int    `json:"cpus"`
-	CPU               string `json:"cpu,omitempty"`
-	Memory            string `json:"memory,omitempty"`
-	Platform          string `json:"platform"`
-	Load              string `json:"load,omitempty"` // averages over 1, 5 and 15 minutes, before the run
-	Go                string `json:"go"`
-	PostgreSQL        string `json:"postgresql"`
-	SharedBuffers     string `json:"shared_buffers"`
-	Fsync             string `json:"fsync"`
-	SynchronousCommit string `json:"synchronous_commit"`
+	cpus              int
+	cpu, memory       string
+	platform, load    string // averages over 1, 5 and 15 minutes, before the run
+	goVersion         string
+	postgreSQL        string
+	sharedBuffers     string
+	fsync             string
+	synchronousCommit string
 }
 
 const machineSQL = `
@@ -30,19 +28,36 @@ select current_setting('server_version'), current_setting('shared_buffers'), cur
 // describeMachine looks at this machine, which is taken to be the server's too.
 func describeMachine(ctx context.Context, ws *workspace) machine {
 	m := machine{
-		CPUs: runtime.NumCPU(), CPU: field("/proc/cpuinfo", "model name"), Memory: field("/proc/meminfo", "MemTotal"),
-		Platform: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		cpus: runtime.NumCPU(), cpu: field("/proc/cpuinfo", "model name"), memory: field("/proc/meminfo", "MemTotal"),
+		platform: runtime.GOOS + "/" + runtime.GOARCH, goVersion: runtime.Version(),
 	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
+		m.load = strings.Join(strings.Fields(string(load))[:3], " ")
 	}
-	_ = ws.server.QueryRow(ctx, machineSQL).Scan(&m.PostgreSQL, &m.SharedBuffers, &m.Fsync, &m.SynchronousCommit)
+	_ = ws.server.QueryRow(ctx, machineSQL).Scan(&m.postgreSQL, &m.sharedBuffers, &m.fsync, &m.synchronousCommit)
 	return m
 }
 
+func (m machine) hardware() string {
+	return fmt.Sprintf("CPUs (%s), memory %s, %s, load %s, %s", m.cpu, m.memory, m.platform, m.load, m.goVersion)
+}
+
+func (m machine) server() string {
+	return fmt.Sprintf("PostgreSQL %s, shared_buffers %s, fsync %s, synchronous_commit %s",
+		m.postgreSQL, m.sharedBuffers, m.fsync, m.synchronousCommit)
+}
+
+func (m machine) line() string {
+	return fmt.Sprintf("%d %s; %s on the same machine; payloads of 300 bytes.", m.cpus, m.hardware(), m.server())
+}
+
 func (m machine) String() string {
-	return fmt.Sprintf("machine: %d CPUs (%s), memory %s, %s, load %s, %s\npostgresql: %s, shared_buffers %s, fsync %s, synchronous_commit %s",
-		m.CPUs, m.CPU, m.Memory, m.Platform, m.Load, m.Go, m.PostgreSQL, m.SharedBuffers, m.Fsync, m.SynchronousCommit)
+	return fmt.Sprintf("machine: %d %s\nserver: %s", m.cpus, m.hardware(), m.server())
+}
+
+// figure is the machine's line among the figures.
+func (m machine) figure() figure {
+	return figure{Name: "machine", Value: float64(m.cpus), Unit: m.hardware() + "; " + m.server()}
 }
 
 // field returns the value of the first "key : value" line of a file of the kernel's.

@@ -9,39 +9,34 @@ import (
 	"text/tabwriter"
 )
 
-// figure is one measured number. RatioTo names the figure of the same run that Ratio compares it with: value divided
-// by that figure's value.
-type figure struct {
-	Name    string  `json:"name"`
-	Value   float64 `json:"value"`
-	Unit    string  `json:"unit"`
-	RatioTo string  `json:"ratio_to,omitempty"`
-	Ratio   float64 `json:"ratio,omitempty"`
-
-	target target
-	inRow  bool // shown in a row of claims, not in a line of its own
-}
-
-// target is the limit of a figure's ratio; its zero value is none.
-type target struct {
-	limit  float64
-	atMost bool // otherwise at least
-}
-
 // report collects figures in the order in which they are to be printed.
 type report struct {
-	machine machine
-	figures []figure
-	claims  [][]string // the table of claims, in the columns of claimColumns
+	machine   machine
+	figures   []figure
+	claimRows [][]string // the table of claims, in the columns of claimColumns
+	tables    []table    // of the storage experiments
+}
+
+// table is one of its own, beside the figures.
+type table struct {
+	columns []string
+	rows    [][]string
 }
 
 func (r *report) add(f figure) { r.figures = append(r.figures, f) }
+
+// goal adds a figure whose value has a target.
+func (r *report) goal(f figure, t target) {
+	f.target = t
+	r.add(f)
+}
 
 // compare adds a figure with its ratio to one that the report has already. A missing base leaves the ratio out.
 // It returns what it added.
 func (r *report) compare(f figure, to string, t target) figure {
 	if base, ok := r.value(to); ok && base != 0 {
-		f.RatioTo, f.Ratio, f.target = to, f.Value/base, t
+		ratio := f.Value / base
+		f.RatioTo, f.Ratio, f.target = &to, &ratio, t
 	}
 	r.add(f)
 	return f
@@ -56,15 +51,69 @@ func (r *report) value(name string) (float64, bool) {
 	return 0, false
 }
 
-// write prints the table, and the JSON lines below it or into jsonFile.
-func (r *report) write(stdout io.Writer, jsonFile string) error {
-	if err := r.writeTable(stdout); err != nil {
-		return fmt.Errorf("write table: %w", err)
+// all are the tables to print.
+func (r *report) all() []table {
+	figures := table{columns: []string{"figure", "measured", "unit", "ratio", "to", "target", "verdict"}}
+	for _, f := range r.figures {
+		if f.inRow {
+			continue
+		}
+		ratio, to := "", ""
+		if f.Ratio != nil {
+			ratio, to = number(*f.Ratio), *f.RatioTo
+		}
+		figures.rows = append(figures.rows, []string{f.Name, number(f.Value), f.Unit, ratio, to, f.target.String(), f.verdict()})
 	}
-	if jsonFile == "" {
+	claims := table{columns: claimColumns(), rows: r.claimRows}
+	var filled []table
+	for _, t := range append([]table{figures, claims}, r.tables...) {
+		if len(t.rows) > 0 {
+			filled = append(filled, t)
+		}
+	}
+	return filled
+}
+
+// claimColumns heads the table of claims. The ratios are to the same shape's figures at its smallest size.
+func claimColumns() []string {
+	return []string{
+		"claim of 100", "function", "rows", "statistics", "p50 ms", "p99 ms", "ratio", "p50 <= 1.5",
+		"pages", "ratio", "pages <= 1.5", "rows read", "claimed",
+	}
+}
+
+// verdicts counts the targets, and names those that were missed.
+func (r *report) verdicts() string {
+	met := 0
+	var missed []string
+	for _, f := range r.figures {
+		switch {
+		case f.missed():
+			missed = append(missed, fmt.Sprintf("%s (%s, wanted %s)", f.Name, number(f.measured()), f.target))
+		case f.target.limit != 0:
+			met++
+		}
+	}
+	if len(missed) == 0 {
+		return fmt.Sprintf("targets: all %d met", met)
+	}
+	return fmt.Sprintf("targets: %d met, %d missed: %s", met, len(missed), strings.Join(missed, ", "))
+}
+
+// write prints the tables, and the JSON lines below them or into the file for them.
+func (r *report) write(stdout io.Writer, o options) error {
+	if err := r.writeText(stdout); err != nil {
+		return fmt.Errorf("write tables: %w", err)
+	}
+	if o.markdown != "" {
+		if err := r.updateMarkdown(o.markdown); err != nil {
+			return err
+		}
+	}
+	if o.json == "" {
 		return r.writeJSON(stdout)
 	}
-	file, err := os.Create(jsonFile) //nolint:gosec // the user names the file
+	file, err := os.Create(o.json)
 	if err != nil {
 		return fmt.Errorf("write figures: %w", err)
 	}
@@ -78,62 +127,28 @@ func (r *report) write(stdout io.Writer, jsonFile string) error {
 	return nil
 }
 
-// claimColumns heads the table of claims. The ratio is p50's, to the same shape's at its smallest size.
-const claimColumns = "claim of 100\tfunction\trows\tstatistics\tp50 ms\tp99 ms\tratio\tpages\trows read\tclaimed\ttarget\t"
-
-func (r *report) writeTable(out io.Writer) error {
+func (r *report) writeText(out io.Writer) error {
 	if _, err := fmt.Fprintln(out, r.machine); err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if len(r.claims) > 0 {
-		_, _ = fmt.Fprintln(table, "\n"+claimColumns)
-	}
-	for _, row := range r.claims {
-		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")+"\t")
-	}
-	_, _ = fmt.Fprintln(table, "\nfigure\tvalue\tunit\tratio\tto\ttarget\t")
-	for _, f := range r.figures {
-		if f.inRow {
-			continue
+	for _, t := range r.all() {
+		lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for _, row := range append([][]string{nil, t.columns}, t.rows...) {
+			_, _ = fmt.Fprintln(lines, strings.Join(row, "\t")+"\t")
 		}
-		ratio := ""
-		if f.RatioTo != "" {
-			ratio = fmt.Sprintf("%.2f", f.Ratio)
+		if err := lines.Flush(); err != nil { // a failed write above fails here too
+			return err
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, number(f.Value), f.Unit, ratio, f.RatioTo, f.verdict())
 	}
-	return table.Flush() // a failed write above fails here too
+	_, err := fmt.Fprintf(out, "\n%s\n\n", r.verdicts())
+	return err
 }
 
-func number(value float64) string {
-	if value >= 100 {
-		return fmt.Sprintf("%.0f", value)
-	}
-	return fmt.Sprintf("%.2f", value)
-}
-
-func (f figure) verdict() string {
-	switch {
-	case f.target.limit == 0:
-		return ""
-	case f.target.atMost && f.Ratio <= f.target.limit:
-		return fmt.Sprintf("<= %g met", f.target.limit)
-	case f.target.atMost:
-		return fmt.Sprintf("<= %g MISSED", f.target.limit)
-	case f.Ratio >= f.target.limit:
-		return fmt.Sprintf(">= %g met", f.target.limit)
-	}
-	return fmt.Sprintf(">= %g MISSED", f.target.limit)
-}
-
-// writeJSON writes the machine and then one line per figure.
+// writeJSON writes one line per figure. The first is the machine, which is a figure like the others: its CPUs, with
+// the rest of its description for a unit.
 func (r *report) writeJSON(out io.Writer) error {
 	encoder := json.NewEncoder(out)
-	if err := encoder.Encode(map[string]machine{"machine": r.machine}); err != nil {
-		return fmt.Errorf("write figures: %w", err)
-	}
-	for _, f := range r.figures {
+	for _, f := range append([]figure{r.machine.figure()}, r.figures...) {
 		if err := encoder.Encode(f); err != nil {
 			return fmt.Errorf("write figures: %w", err)
 		}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,11 +21,14 @@ type job struct {
 // Kind implements river.JobArgs.
 func (job) Kind() string { return eventType }
 
-// noop does nothing with a job.
-type noop struct{ river.WorkerDefaults[job] }
+// jobWorker takes its time with a job.
+type jobWorker struct {
+	river.WorkerDefaults[job]
+	work time.Duration
+}
 
 // Work implements river.Worker.
-func (noop) Work(context.Context, *river.Job[job]) error { return nil }
+func (w *jobWorker) Work(ctx context.Context, _ *river.Job[job]) error { return work(ctx, w.work) }
 
 // Fetches come as fast as River is willing: its defaults (100 ms and 1 s) would measure the pauses.
 const (
@@ -35,33 +36,40 @@ const (
 	riverPoll     = 20 * time.Millisecond
 )
 
-// drainRiver drains n jobs by River, the time from its start to the last job's stored completion. Order is not kept.
-func drainRiver(ctx context.Context, ws *workspace, n, workers int) (drained, error) {
-	db, err := ws.database(ctx, "river_"+strconv.Itoa(workers), "template1")
+// riverDrain is one drain by River.
+type riverDrain struct {
+	jobs, workers int
+	work          time.Duration // of a job
+}
+
+// riverDrainer is a contender that drains a copy of a database by River.
+func (b *bench) riverDrainer(name, original string, d riverDrain) contender {
+	return contender{name, func(ctx context.Context) (speed float64, err error) {
+		err = b.use(ctx, original, func(db *database) error {
+			done, err := drainRiver(ctx, db, d)
+			speed = done.perSecond()
+			return err
+		})
+		return speed, err
+	}}
+}
+
+// drainRiver drains by River, the time from its start to the last job's stored completion. Order is not kept.
+func drainRiver(ctx context.Context, db *database, d riverDrain) (drained, error) {
+	client, err := riverClient(db, d)
 	if err != nil {
 		return drained{}, err
 	}
-	client, err := riverClient(ctx, db, workers)
-	if err != nil {
-		return drained{}, err
-	}
-	if err := riverBacklog(ctx, client, n); err != nil {
-		return drained{}, err
-	}
-	if err := db.exec(ctx, "vacuum (analyze) river_job"); err != nil {
-		return drained{}, err
-	}
-	ws.settle(ctx)
 	// An event is sent once the completion is stored; with room for all, none is dropped.
 	completed, cancel := client.SubscribeConfig(&river.SubscribeConfig{
-		ChanSize: n, Kinds: []river.EventKind{river.EventKindJobCompleted},
+		ChanSize: d.jobs, Kinds: []river.EventKind{river.EventKindJobCompleted},
 	})
 	defer cancel()
 	start := time.Now()
 	if err := client.Start(ctx); err != nil {
 		return drained{}, fmt.Errorf("start: %w", err)
 	}
-	for range n {
+	for range d.jobs {
 		select {
 		case <-completed:
 		case <-ctx.Done():
@@ -74,47 +82,52 @@ func drainRiver(ctx context.Context, ws *workspace, n, workers int) (drained, er
 	}
 	var stored int
 	err = db.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&stored)
-	if err == nil && stored != n {
-		err = fmt.Errorf("%d jobs completed, want %d", stored, n)
+	if err == nil && stored != d.jobs {
+		err = fmt.Errorf("%d jobs completed, want %d", stored, d.jobs)
 	}
-	return drained{events: n, took: took}, errors.Join(err, ws.drop(ctx, db))
+	return drained{events: d.jobs, took: took}, err
 }
 
-func riverClient(ctx context.Context, db *database, workers int) (*river.Client[pgx.Tx], error) {
-	driver := riverpgxv5.New(db.Pool)
-	quiet := slog.New(slog.DiscardHandler)
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: quiet})
-	if err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
-	}
+func riverClient(db *database, d riverDrain) (*river.Client[pgx.Tx], error) {
 	registry := river.NewWorkers()
-	river.AddWorker(registry, noop{})
-	client, err := river.NewClient(driver, &river.Config{
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+	river.AddWorker(registry, &jobWorker{work: d.work})
+	client, err := river.NewClient(riverpgxv5.New(db.Pool), &river.Config{
+		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: d.workers}},
 		Workers:       registry,
-		Logger:        quiet,
+		Logger:        slog.New(slog.DiscardHandler),
 		FetchCooldown: riverCooldown, FetchPollInterval: riverPoll,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("configure: %w", err)
+		return nil, fmt.Errorf("configure river: %w", err)
 	}
 	return client, nil
 }
 
-func riverBacklog(ctx context.Context, client *river.Client[pgx.Tx], n int) error {
-	args := job{Text: strings.Repeat("x", 280)}
-	for left := n; left > 0; {
-		params := make([]river.InsertManyParams, min(left, 10_000))
-		for i := range params {
-			params[i].Args = args
+// riverBacklog makes a database that holds n jobs, and returns its name.
+func (b *bench) riverBacklog(ctx context.Context, n int) (string, error) {
+	return b.original(ctx, func(db *database) error {
+		migrator, err := rivermigrate.New(riverpgxv5.New(db.Pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return fmt.Errorf("migrate river: %w", err)
 		}
-		if _, err := client.InsertManyFast(ctx, params); err != nil {
-			return fmt.Errorf("insert jobs: %w", err)
+		if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+			return fmt.Errorf("migrate river: %w", err)
 		}
-		left -= len(params)
-	}
-	return nil
+		client, err := riverClient(db, riverDrain{jobs: n, workers: 1})
+		if err != nil {
+			return err
+		}
+		args := job{Text: strings.Repeat("x", payloadText)}
+		for left := n; left > 0; {
+			params := make([]river.InsertManyParams, min(left, 10_000))
+			for i := range params {
+				params[i].Args = args
+			}
+			if _, err := client.InsertManyFast(ctx, params); err != nil {
+				return fmt.Errorf("insert jobs: %w", err)
+			}
+			left -= len(params)
+		}
+		return db.exec(ctx, "vacuum (analyze) river_job")
+	})
 }

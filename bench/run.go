@@ -6,7 +6,54 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
+
+// bench is one run: where it measures, what was asked for, and what was found so far.
+type bench struct {
+	*workspace
+	options
+	*report
+}
+
+// benchmark measures the figures of one name in the list of targets.
+type benchmark struct {
+	name    string
+	measure func(*bench, context.Context) error
+	special bool // measured only when named
+}
+
+// benchmarks are in the order in which they run: the quick ones first, so that a mistake shows early.
+func benchmarks() []benchmark {
+	return []benchmark{
+		{name: "bundle", measure: (*bench).bundle},
+		{name: "cold_start", measure: (*bench).coldStart},
+		{name: "enqueue", measure: (*bench).enqueue},
+		{name: "latency_idle", measure: (*bench).latencyIdle},
+		{name: "drain_noop", measure: (*bench).drainNoop},
+		{name: "drain_20ms", measure: (*bench).drain20ms},
+		{name: "drain_hot", measure: (*bench).drainHot},
+		{name: "drain_mixed", measure: (*bench).drainMixed},
+		{name: "held_xmin", measure: (*bench).heldXmin},
+		{name: "memory", measure: (*bench).memory},
+		{name: "cost", measure: (*bench).cost},
+		{name: "claim", measure: (*bench).claims},
+	}
+}
+
+func names(special bool) []string {
+	var all []string
+	for _, b := range benchmarks() {
+		if b.special == special {
+			all = append(all, b.name)
+		}
+	}
+	return all
+}
+
+// ordinaryNames are the benchmarks of a plain run, specialNames those that have to be asked for.
+func ordinaryNames() []string { return names(false) }
+func specialNames() []string  { return names(true) }
 
 // run measures everything that the arguments ask for. Figures found before an error are printed all the same.
 func run(ctx context.Context, databaseURL string, args []string, stdout io.Writer) (err error) {
@@ -24,16 +71,15 @@ func run(ctx context.Context, databaseURL string, args []string, stdout io.Write
 	}
 	defer func() { err = errors.Join(err, ws.close(ctx)) }()
 
-	report := &report{machine: describeMachine(ctx, ws)}
-	defer func() { err = errors.Join(err, report.write(stdout, o.json)) }()
-	if err := measureClaims(ctx, ws, o, report); err != nil {
-		return fmt.Errorf("claim cost: %w", err)
-	}
-	if o.events == 0 {
-		return nil
-	}
-	if err := measureDrains(ctx, ws, o, report); err != nil {
-		return fmt.Errorf("drain: %w", err)
+	b := &bench{workspace: ws, options: o, report: &report{machine: describeMachine(ctx, ws)}}
+	defer func() { err = errors.Join(err, b.write(stdout, o)) }()
+	for _, one := range benchmarks() {
+		if !slices.Contains(o.only, one.name) {
+			continue
+		}
+		if err := one.measure(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
 	}
 	return nil
 }

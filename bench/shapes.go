@@ -5,34 +5,33 @@ import (
 	"fmt"
 )
 
-// healthy is how many claimable events of aggregates of their own stand behind the rows of a shape.
-const healthy = 1_000
-
 // shape is a state of the table in which the cost of a claim is measured.
 type shape struct {
 	name string
 	// row is a select list over g, the row's number from 1 to n: aggregate, event type, status, due time relative
 	// to now, attempts.
 	row string
-	// flat tells that a claim of the last size is to cost at most 1.5 times what one of the first costs. Others are
-	// to be judged over a whole pass, which one claim does not show.
-	flat bool
+	// healthy is how many claimable events of aggregates of their own stand behind the rows.
+	healthy int
+	// whole tells that it is the claims of a whole pass that are judged: the first ones may have to find their way
+	// past what they can't take.
+	whole bool
 }
 
 // shapes are those of the design, and two more: shared, where the rows of others stand in front of ours within the
 // same aggregates, and waiting, where rows that failed are not due again yet.
 func shapes() []shape {
 	return []shape{
-		{"spread", "g % (n / 2), 'order.placed', 'pending', '0 s', 0", true},
-		{"history", "g % (n / 2), 'order.placed', 'processed', '0 s', 1", true},
-		{"future", "g, 'order.placed', 'pending', '1 day', 0", true},
-		{"foreign", "g, 'other.' || g % 4, 'pending', '0 s', 0", true},
-		{"shared", "-1 - g % 1000, 'other.' || g % 4, 'pending', '0 s', 0", true},
-		{"hot", "0, 'order.placed', 'pending', '0 s', 0", false},
-		{"blocked", "g / 10, 'order.placed', 'pending', case g % 10 when 0 then '1 day' else '0 s' end, 0", false},
-		{"discarded", "g % (n / 2), 'order.placed', 'discarded', '0 s', 8", true},
-		{"waiting", "g, 'order.placed', 'failed', '1 day', 3", true},
-		{"thaw", "g % (n / 2), 'order.placed', 'failed', '59 min', 3", true},
+		{"spread", spread, 1000, false},
+		{"history", "g % greatest(n / 2, 1), 'order.placed', 'processed', '0 s', 1", 1000, false},
+		{"future", "g, 'order.placed', 'pending', '1 day', 0", 1000, false},
+		{"foreign", "g, 'other.' || g % 4, 'pending', '0 s', 0", 1000, false},
+		{"shared", "-1 - g % 1000, 'other.' || g % 4, 'pending', '0 s', 0", 1000, false},
+		{"hot", "0, 'order.placed', 'pending', '0 s', 0", 5000, true},
+		{"blocked", "g / 10, 'order.placed', 'pending', case g % 10 when 0 then '1 day' else '0 s' end, 0", 5000, true},
+		{"discarded", "g % greatest(n / 2, 1), 'order.placed', 'discarded', '0 s', 8", 1000, false},
+		{"waiting", "g, 'order.placed', 'failed', '1 day', 3", 1000, false},
+		{"thaw", "g % greatest(n / 2, 1), 'order.placed', 'failed', '59 min', 3", 1000, false},
 	}
 }
 
@@ -49,25 +48,40 @@ func shapeNames() []string {
 	return names
 }
 
-// fillSQL inserts n rows, all created an hour ago, with a payload of some 300 bytes.
+// payloadText is the length of the text in a payload, whose JSON then has some 300 bytes.
+const payloadText = 280
+
+// fillSQL inserts n rows, all created an hour ago.
 const fillSQL = `
 insert into outbox_events
   (aggregate_type, aggregate_id, event_type, idempotency_key, status, created_at, available_at, attempts, payload)
 select 'order', md5(r.aggregate::text)::uuid, r.event_type, gen_random_uuid()::text, r.status,
        now() - interval '1 hour', now() - interval '1 hour' + r.due::interval, r.attempts,
-       jsonb_build_object('text', repeat('x', 280))
+       jsonb_build_object('text', repeat('x', %d))
 from (
   select g, x.*
   from (values (%d)) as s (n)
   cross join lateral generate_series(1, n) as g
   cross join lateral (select %s) as x (aggregate, event_type, status, due, attempts)
 ) r
-order by r.g`
+order by r.g;`
 
-// backlog fills the table with n pending events over n / 2 aggregates, the two of one aggregate half the table apart.
-func backlog(ctx context.Context, db *database, n int) error {
-	return db.exec(ctx, fmt.Sprintf(fillSQL, n, "g % greatest(n / 2, 1), 'order.placed', 'pending', '0 s', 0"),
-		"vacuum (analyze) outbox_events")
+// fill returns the statement that inserts n rows of a select list, as [shape] has it.
+func fill(n int, row string) string { return fmt.Sprintf(fillSQL, payloadText, n, row) }
+
+// spread is the select list of an ordinary backlog: n / 2 aggregates, the two events of each half the table apart.
+const spread = "g % greatest(n / 2, 1), 'order.placed', 'pending', '0 s', 0"
+
+// backlog makes a database that holds n events, ready to be copied, and returns its name.
+func (b *bench) backlog(ctx context.Context, n int) (string, error) {
+	return b.rows(ctx, fill(n, spread))
+}
+
+// rows makes a database that holds what the statements insert.
+func (b *bench) rows(ctx context.Context, statements string) (string, error) {
+	return b.original(ctx, func(db *database) error {
+		return db.exec(ctx, statements, "vacuum (analyze) outbox_events")
+	})
 }
 
 // States of the planner's statistics.
@@ -79,14 +93,14 @@ const (
 
 // fill gives the table n rows of the shape, with the healthy ones behind.
 func (s shape) fill(ctx context.Context, db *database, n int, statistics string) error {
-	ours := fmt.Sprintf(fillSQL, healthy, "-1 - g % 1000, 'order.placed', 'pending', '0 s', 0")
 	if statistics == stale {
-		few := fmt.Sprintf(fillSQL, 100, "-g, 'order.placed', 'pending', '0 s', 0")
+		few := fill(100, "-g, 'order.placed', 'pending', '0 s', 0")
 		if err := db.exec(ctx, few, "analyze outbox_events", "delete from outbox_events"); err != nil {
 			return err
 		}
 	}
-	if err := db.exec(ctx, fmt.Sprintf(fillSQL, n, s.row), ours); err != nil {
+	behind := fill(s.healthy, "-1 - g % n, 'order.placed', 'pending', '0 s', 0")
+	if err := db.exec(ctx, fill(n, s.row), behind); err != nil {
 		return err
 	}
 	if statistics == fresh {

@@ -19,9 +19,12 @@ const poolSize = 10
 
 // workspace is a server and the databases that this run made on it.
 type workspace struct {
+	url    string
 	server *pgxpool.Pool
 	prefix string
 	made   []string
+	serial int
+	copy   string // how a database is copied: file by file, where the server lets one choose
 }
 
 // openWorkspace connects, and prepares a migrated database from which the others are copied.
@@ -30,17 +33,30 @@ func openWorkspace(ctx context.Context, url string) (*workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
-	ws := &workspace{server: server, prefix: "outbox_bench_" + strings.ToLower(rand.Text()[:10])}
-	db, err := ws.database(ctx, "outbox", "template1")
+	ws := &workspace{url: url, server: server, prefix: "outbox_bench_" + strings.ToLower(rand.Text()[:10])}
+	err = server.QueryRow(ctx, `select case when current_setting('server_version_num')::int >= 150000
+		then ' strategy file_copy' else '' end`).Scan(&ws.copy)
 	if err == nil {
-		migrator := &postgres.Migrator{Pool: db.Pool, Files: sql.Files}
-		_, err = migrator.Up(ctx)
-		db.Close() // a copy waits for nobody then
+		err = ws.migrate(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare database: %w", err), ws.close(ctx))
 	}
 	return ws, nil
+}
+
+func (ws *workspace) migrate(ctx context.Context) error {
+	db, err := ws.create(ctx, "outbox", "template1")
+	if err != nil {
+		return err
+	}
+	defer db.Close() // a copy waits for nobody then
+	migrator := &postgres.Migrator{Pool: db.Pool, Files: sql.Files}
+	if _, err = migrator.Up(ctx); err != nil {
+		return err
+	}
+	// Nothing but the benchmark vacuums or analyzes.
+	return db.exec(ctx, "alter table outbox_events set (autovacuum_enabled = false)")
 }
 
 // database is one contender's pool on a database of its own.
@@ -49,25 +65,57 @@ type database struct {
 	name string
 }
 
-// outbox makes a database with an empty, migrated outbox. Nothing but the benchmark vacuums or analyzes it.
+// outbox makes a database with an empty, migrated outbox.
 func (ws *workspace) outbox(ctx context.Context, suffix string) (*database, error) {
-	db, err := ws.database(ctx, suffix, ws.prefix+"_outbox")
-	if err != nil {
-		return nil, err
-	}
-	return db, db.exec(ctx, "alter table outbox_events set (autovacuum_enabled = false)")
+	return ws.create(ctx, suffix, ws.prefix+"_outbox")
 }
 
-func (ws *workspace) database(ctx context.Context, suffix, template string) (*database, error) {
-	name := ws.prefix + "_" + suffix
-	create := "create database " + pgx.Identifier{name}.Sanitize() + " template " + pgx.Identifier{template}.Sanitize()
+// original makes a database, lets fill put what it likes into it, and closes it, to be copied by [workspace.use].
+func (ws *workspace) original(ctx context.Context, fill func(*database) error) (name string, err error) {
+	db, err := ws.outbox(ctx, "original")
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	return db.name, fill(db)
+}
+
+// use hands f a copy of a database, and drops it when f returns.
+func (ws *workspace) use(ctx context.Context, original string, f func(*database) error) error {
+	db, err := ws.create(ctx, "copy", original)
+	if err != nil {
+		return err
+	}
+	ws.settle(ctx)
+	return errors.Join(f(db), ws.drop(ctx, db))
+}
+
+// settle flushes what filling a table left to write, so that no measurement pays for it. Without the right to do so
+// the checkpoint comes whenever it comes.
+func (ws *workspace) settle(ctx context.Context) { _, _ = ws.server.Exec(ctx, "checkpoint") }
+
+func (ws *workspace) create(ctx context.Context, suffix, template string) (*database, error) {
+	name := fmt.Sprintf("%s_%s", ws.prefix, suffix)
+	if suffix != "outbox" {
+		ws.serial++
+		name = fmt.Sprintf("%s_%d", name, ws.serial)
+	}
+	create := "create database " + pgx.Identifier{name}.Sanitize() + " template " + pgx.Identifier{template}.Sanitize() + ws.copy
 	if _, err := ws.server.Exec(ctx, create); err != nil {
 		return nil, fmt.Errorf("create database: %w", err)
 	}
 	ws.made = append(ws.made, name)
+	return ws.connect(ctx, name, nil)
+}
+
+// connect opens a pool on a database of this run; change may alter its configuration, nil leaves it.
+func (ws *workspace) connect(ctx context.Context, name string, change func(*pgxpool.Config)) (*database, error) {
 	config := ws.server.Config()
 	config.ConnConfig.Database = name
 	config.MaxConns = poolSize
+	if change != nil {
+		change(config)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", name, err)
