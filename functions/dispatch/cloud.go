@@ -22,8 +22,10 @@ const (
 	awsConnectTimeout = 5 * time.Second
 	// awsIdleTimeout is below the time after which AWS and NAT gateways give up a quiet connection.
 	awsIdleTimeout = 50 * time.Second
-	// secretTimeout is how long an invocation waits for Secrets Manager.
+	// secretTimeout is how long an invocation waits for Secrets Manager without routes, and secretAgain with those that
+	// it has.
 	secretTimeout = 5 * time.Second
+	secretAgain   = 2 * time.Second
 )
 
 var errSecretTimeout = errors.New("no answer from Secrets Manager in time; without a way out of a VPC there never is one")
@@ -79,10 +81,9 @@ func checkSecretARN(arn string) error {
 	return fmt.Errorf("%s: not an ARN, takes arn:aws:secretsmanager:<region>:<account>:secret:<name>", routesARN)
 }
 
-// readSecret returns the text of a secret whose ARN was checked, within secretTimeout and early enough for the answer
-// to come before the invocation's deadline. Its errors hold nothing of the secret.
-func readSecret(ctx context.Context, cfg aws.Config, arn string) (string, error) {
-	wait := secretTimeout
+// readSecret returns the text of a secret whose ARN was checked. It waits no longer than that, and leaves time for the
+// answer before the invocation's deadline. Its errors hold nothing of the secret.
+func readSecret(ctx context.Context, cfg aws.Config, arn string, wait time.Duration) (string, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		wait = min(wait, left-min(outbox.MarkMargin, left/2))

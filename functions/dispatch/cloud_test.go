@@ -207,7 +207,7 @@ func TestAWSIsNotNeededForWebhooks(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := load(t, map[string]string{"OUTBOX_ROUTES": cloudRoutes, "TOPIC_ARN": testTopic})
-	if want := "the AWS configuration was loaded; destination mail needs it"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "OUTBOX_ROUTES: destination mail: load the AWS configuration: "; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -222,7 +222,7 @@ func TestMissingRegionIsAFaultAndNobodyIsAskedForIt(t *testing.T) {
 	}
 	changes := map[string]string{"OUTBOX_ROUTES": cloudRoutes, "TOPIC_ARN": testTopic}
 	_, err := loadConfig(t.Context(), environment(changes), awsconfig.LoadDefaultConfig)
-	want := "configuration: AWS_REGION: not set, takes a region like eu-central-1; destination mail needs it"
+	want := "configuration: OUTBOX_ROUTES: destination mail: AWS_REGION: not set, takes a region like eu-central-1"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

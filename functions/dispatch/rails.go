@@ -95,5 +95,9 @@ func (r *rails) read(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return readSecret(ctx, cfg, r.config.routesSecret)
+	wait := secretTimeout
+	if r.now != nil {
+		wait = secretAgain
+	}
+	return readSecret(ctx, cfg, r.config.routesSecret, wait)
 }

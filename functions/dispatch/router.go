@@ -31,7 +31,7 @@ func (r *router) route(ctx context.Context, worker *outbox.Config, text []byte, 
 	options := routes.Options{Concurrency: worker.Concurrency}
 	if destination := file.FirstOnAWS(); destination != "" {
 		if options.AWS, err = r.cloud.config(ctx); err != nil {
-			return fmt.Errorf("%w; destination %s needs it", err, destination)
+			return fmt.Errorf("%s: destination %s: %w", name, destination, err)
 		}
 	}
 	registry, err := routes.Registry(file, options)
