@@ -1,4 +1,4 @@
-# outbox-dispatch. `make help` lists the targets. Needs Go and make; `make test` also a C compiler.
+# outbox-dispatch. `make help` lists the targets. Needs Go and make; `make test` also a C compiler, `make template` Python.
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory # standard output of migrate and dispatch is the reply alone
 .DEFAULT_GOAL := help
@@ -28,7 +28,7 @@ run: stack ## the whole rail on local parts: 600 events through the real functio
 test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL
 	@$(STACK) with-postgres -- bash -c 'set -e; for m in $(MODULES); do echo "== module $$m"; (cd $$m && go test -race -timeout 20m $(TESTS)); done'
 
-check: test lint api-check consumer build run ## tests, linter, API snapshots, consumer proof, both bundles, the whole rail: what CI runs
+check: test lint api-check consumer build template run ## tests, linter, API snapshots, consumer proof, bundles, template, the whole rail: what CI runs
 	@echo "check: all passed"
 
 bench: stack ## every figure and its target, on a private PostgreSQL whose commits wait for the disk (BENCH="-only drain_noop" for one)
@@ -45,6 +45,9 @@ build-Dispatch: bundle # what sam build calls; its ARTIFACTS_DIR gets what is in
 
 build-Migrate: bundle
 	@$(BUNDLE) -function migrate -into "$(ARTIFACTS_DIR)"
+
+template: ## template.yaml and what sam build makes of it: linters, expansion, policies, bundles (SAM CLI in .local)
+	@.ci/template/run
 
 migrate: stack ## the migrate function against DATABASE_URL (EVENT=file, TIMEOUT=seconds)
 	@$(STACK) invoke -function migrate -timeout $(TIMEOUT) -event "$(EVENT)"

@@ -1,0 +1,31 @@
+"""Runs every check; -update rewrites the generated part of docs/deploy.md instead."""
+
+import sys
+import time
+import unittest
+
+from checks import documents
+
+MODULES = ["checks.test_template", "checks.test_mutations", "checks.test_documents", "checks.test_tools", "checks.test_build"]
+
+
+def main() -> int:
+    if sys.argv[1:] == ["-update"]:
+        documents.update()
+        return 0
+    if sys.argv[1:]:
+        print(f"template: takes no arguments or -update, got {sys.argv[1:]}", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    suite = unittest.defaultTestLoader.loadTestsFromNames(MODULES)
+    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0, buffer=True).run(suite)
+    if result.skipped or result.testsRun == 0:
+        print("template: a check did not run", file=sys.stderr)
+        return 1
+    if not result.wasSuccessful():
+        return 1
+    print(f"template: {result.testsRun} checks passed in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+sys.exit(main())

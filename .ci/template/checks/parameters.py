@@ -1,0 +1,74 @@
+"""Sets of parameters that the template is expanded with."""
+
+from checks.template import ACCOUNT, REGION
+
+
+def secret(name, region=REGION):
+    return f"arn:aws:secretsmanager:{region}:{ACCOUNT}:secret:{name}-AbC123"
+
+
+def key(name):
+    return f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{name}"
+
+
+MINIMAL = {"DatabaseSecretArn": secret("shop/db")}
+VPC = {"SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0c3"}
+IAM = {
+    "DatabaseIamAuth": "true",
+    "DatabaseHost": "shop.proxy.example.com",
+    "DatabaseName": "shop",
+    "DatabaseUser": "outbox",
+    "DatabaseResourceId": "prx-0abc",
+}
+TOPICS = f"arn:aws:sns:{REGION}:{ACCOUNT}:orders,arn:aws:sns:us-east-1:{ACCOUNT}:payments.fifo"
+SES = f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/example.com,arn:aws:ses:{REGION}:{ACCOUNT}:configuration-set/orders"
+
+GOOD = {
+    "minimal": MINIMAL,
+    "a URL": {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"},
+    "VPC": MINIMAL | VPC,
+    "IAM authentication": IAM,
+    "IAM authentication, migrations as another role past the proxy": IAM
+    | {"MigrationUser": "owner", "MigrationHost": "shop.example.com", "MigrationResourceId": "cluster-0DEF"},
+    "IAM authentication, migrations with a secret": IAM | {"MigrationSecretArn": secret("shop/owner")},
+    "a secret, migrations with a URL": MINIMAL
+    | {"DatabaseHost": "pooler.example.com", "MigrationUrl": "postgres://owner:pw@db.example.com/shop"},
+    "no migration": MINIMAL | {"MigrateOnDeploy": "false"},
+    "disabled": MINIMAL | {"ScheduleState": "DISABLED", "ScheduleExpression": "cron(0/5 8-18 ? * MON-FRI *)"},
+    "everything": MINIMAL
+    | VPC
+    | {
+        "MigrationSecretArn": secret("shop/owner"),
+        "MigrationTimeout": "900",
+        "MigrationRun": "2",
+        "Routes": '{"version": 1}',
+        "RoutesSecretArn": secret("shop/routes", "us-east-1"),
+        "SnsTopicArns": TOPICS,
+        "SnsKmsKeyArns": key("topics"),
+        "SesArns": SES,
+        "KmsKeyArn": key("stack"),
+        "SecretsKmsKeyArns": f"{key('secrets')},{key('routes')}",
+        "PermissionsBoundaryArn": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+        "ReservedConcurrency": "2",
+        "DispatchTimeout": "300",
+        "DispatchMemory": "512",
+        "LogRetentionDays": "90",
+        "Tracing": "true",
+    },
+}
+
+# Parameters that section Rules refuses, with a word of the reason.
+REFUSED = {
+    "no database": ({}, "exactly one"),
+    "two databases": (MINIMAL | {"DatabaseUrl": "postgres://db/shop"}, "exactly one"),
+    "a secret and IAM": (MINIMAL | IAM, "exactly one"),
+    "IAM without a host": (IAM | {"DatabaseHost": ""}, "DatabaseHost"),
+    "IAM without a user": (IAM | {"DatabaseUser": ""}, "DatabaseUser"),
+    "IAM without a resource id": (IAM | {"DatabaseResourceId": ""}, "DatabaseResourceId"),
+    "a user without IAM": (MINIMAL | {"DatabaseUser": "outbox"}, "belong to DatabaseIamAuth"),
+    "a URL and a host": ({"DatabaseUrl": "postgres://db/shop", "DatabaseHost": "db"}, "leave DatabaseHost"),
+    "two for migrations": (
+        MINIMAL | {"MigrationSecretArn": secret("a"), "MigrationUrl": "postgres://db/shop"},
+        "at most one",
+    ),
+}
