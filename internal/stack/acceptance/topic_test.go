@@ -28,8 +28,8 @@ func TestATopicDeletedInMidPassDiscardsNothing(t *testing.T) {
 
 			topic.deleteAt(shipped / 3)
 			w.dispatch(f)
-			if topic.gone != nil {
-				t.Fatalf("delete the topic: %v", topic.gone)
+			if err := topic.deletion(); err != nil {
+				t.Fatalf("delete the topic: %v", err)
 			}
 			published := topic.receive()
 			if got := w.count("event_type = 'order.shipped' and status = 'processed'"); got != len(published) || got == 0 || got == shipped {
@@ -120,6 +120,12 @@ func (t *topic) deleteAt(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.at = n
+}
+
+func (t *topic) deletion() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.gone
 }
 
 func (t *topic) before(cloud.Call) *cloud.Fault {

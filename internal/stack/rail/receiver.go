@@ -1,17 +1,14 @@
 package rail
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/openlup/outbox-dispatch/internal/stack/webhook"
 )
 
 // request is one webhook, as the receiver saw it.
@@ -34,7 +31,7 @@ type facts struct {
 // receiver is the webhooks' other end: it verifies signatures, answers as the scenario wants, and remembers.
 type receiver struct {
 	*httptest.Server
-	secrets map[string][][]byte // by endpoint; one signature each
+	secrets map[string][]webhook.Key // by endpoint; one signature each
 	journal *journal
 
 	mu       sync.Mutex
@@ -44,8 +41,8 @@ type receiver struct {
 }
 
 func newReceiver(journal *journal) *receiver {
-	r := &receiver{journal: journal, seen: map[string]int{}, outage: 3, secrets: map[string][][]byte{
-		crm: {randomKey()}, billing: {randomKey(), randomKey()}, members: {randomKey()},
+	r := &receiver{journal: journal, seen: map[string]int{}, outage: 3, secrets: map[string][]webhook.Key{
+		crm: {webhook.NewKey()}, billing: {webhook.NewKey(), webhook.NewKey()}, members: {webhook.NewKey()},
 	}}
 	r.Server = httptest.NewServer(http.HandlerFunc(r.receive))
 	return r
@@ -54,8 +51,8 @@ func newReceiver(journal *journal) *receiver {
 // env is what the routes need to know.
 func (r *receiver) env() []string {
 	return []string{
-		"HOOKS=" + r.URL, "CRM_SECRET=" + secret(r.secrets[crm][0]), "MEMBERS_SECRET=" + secret(r.secrets[members][0]),
-		"BILLING_NEW=" + secret(r.secrets[billing][0]), "BILLING_OLD=" + secret(r.secrets[billing][1]),
+		"HOOKS=" + r.URL, "CRM_SECRET=" + r.secrets[crm][0].Secret(), "MEMBERS_SECRET=" + r.secrets[members][0].Secret(),
+		"BILLING_NEW=" + r.secrets[billing][0].Secret(), "BILLING_OLD=" + r.secrets[billing][1].Secret(),
 	}
 }
 
@@ -72,9 +69,7 @@ func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
 			position: req.Header.Get("outbox-position"), body: string(body),
 		},
 	}
-	timestamp := req.Header.Get("webhook-timestamp")
-	got.signed = recent(timestamp, time.Now()) &&
-		verify(r.secrets[got.endpoint], got.id, timestamp, body, req.Header.Get("webhook-signature"))
+	got.signed = webhook.Signed(req.Header, body, r.secrets[got.endpoint], time.Now())
 	r.journal.note(got.id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,44 +101,12 @@ func (r *receiver) answer(got request) int {
 	}
 }
 
-// recent tells whether a timestamp in Unix seconds is within five minutes of now, as Standard Webhooks asks.
-func recent(timestamp string, now time.Time) bool {
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
-	return err == nil && now.Sub(time.Unix(seconds, 0)).Abs() <= 5*time.Minute
-}
-
 // received returns what came so far.
 func (r *receiver) received() []request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]request(nil), r.requests...)
 }
-
-// verify checks a Standard Webhooks signature list on its own: one v1 signature for each key, and no other.
-func verify(keys [][]byte, id, timestamp string, body []byte, header string) bool {
-	signatures := strings.Fields(header)
-	if len(keys) == 0 || len(signatures) != len(keys) {
-		return false
-	}
-	for i, key := range keys {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(id + "." + timestamp + "."))
-		mac.Write(body)
-		if !hmac.Equal([]byte(signatures[i]), []byte("v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
-			return false
-		}
-	}
-	return true
-}
-
-func randomKey() []byte {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	return key
-}
-
-// secret is a key as the routes take it.
-func secret(key []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(key) }
 
 // journal notes which events were sent, wherever to, in the order of arrival. It may be written concurrently.
 type journal struct {
