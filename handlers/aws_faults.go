@@ -43,6 +43,7 @@ type awsFault struct {
 	provider string // empty: all
 	codes    []string
 	match    func(awsCall, awsAnswer) bool
+	when     string // what match looks for, in words
 	outcome  outbox.Outcome
 	delay    time.Duration // of a snooze; zero means the pass's snooze seconds
 	reason   string        // without the provider, stable
@@ -131,14 +132,18 @@ func statusBetween(low, high int) func(awsCall, awsAnswer) bool {
 	return func(_ awsCall, answer awsAnswer) bool { return answer.status >= low && answer.status <= high }
 }
 
-// isCredentials is true of a request that could not be signed. The SDK has no type for that.
-func isCredentials(_ awsCall, answer awsAnswer) bool {
-	var operation *smithy.OperationError
-	if !errors.As(answer.err, &operation) {
+// startsWith looks at each link of an error's chain. The SDK has no types for some failures, only the words that a link
+// starts with; what a service says never stands there.
+func startsWith(prefixes ...string) func(awsCall, awsAnswer) bool {
+	return func(_ awsCall, answer awsAnswer) bool {
+		for err := answer.err; err != nil; err = errors.Unwrap(err) {
+			text := err.Error()
+			if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+				return true
+			}
+		}
 		return false
 	}
-	text := operation.Err.Error()
-	return strings.HasPrefix(text, "get identity: ") || strings.HasPrefix(text, "sign request: ")
 }
 
 // isUnsendable is true of a request that the SDK itself refused.

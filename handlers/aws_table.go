@@ -31,19 +31,26 @@ func awsFaults() []awsFault {
 func callFaults() []awsFault {
 	return []awsFault{
 		{
-			match: isCredentials, outcome: outbox.Snoozed, reason: "credentials_missing",
+			match: startsWith("get identity: ", "sign request: "), when: "the request could not be signed",
+			outcome: outbox.Snoozed, reason: "credentials_missing",
 			advice: "no credentials, or they could not be refreshed: check the function's role",
 		},
 		{
-			match: isUnsendable, outcome: outbox.Discarded, reason: "request_invalid",
+			match: startsWith("failed to resolve service endpoint", "failed to bind endpoint params", "resolve auth scheme: ",
+				"unsupported protocol scheme", "http: no Host in request URL"),
+			when: "the client has no address to send to", outcome: outbox.Snoozed, reason: "endpoint_invalid",
+			advice: "no region, or an endpoint that is no URL: check AWS_REGION and AWS_ENDPOINT_URL",
+		},
+		{
+			match: isUnsendable, when: "refused by the SDK", outcome: outbox.Discarded, reason: "request_invalid",
 			advice: "the SDK refused the request before it was sent",
 		},
 		{
-			match: isUnreachable, outcome: outbox.Snoozed, reason: "unreachable",
+			match: isUnreachable, when: "a failure of name lookup, dialling or TLS; or no connection within `timeout`", outcome: outbox.Snoozed, reason: "unreachable",
 			advice: adviceUnreachable,
 		},
 		{
-			match: isUnsent, outcome: outbox.Retry, reason: "connection_lost",
+			match: isUnsent, when: "any other failure to send it", outcome: outbox.Retry, reason: "connection_lost",
 			advice: "the connection broke before an answer; the request may have been accepted",
 		},
 	}
@@ -52,29 +59,23 @@ func callFaults() []awsFault {
 func snsFaults() []awsFault {
 	return []awsFault{
 		{
-			provider: providerSNS, codes: []string{"InvalidParameter", "InvalidParameterException"},
-			match: inText("topicarn", "targetarn"), outcome: outbox.Snoozed, reason: "topic_invalid",
+			provider: providerSNS, codes: []string{"InvalidParameter*"},
+			match: inText("topicarn", "targetarn"), when: "its message names TopicArn or TargetArn", outcome: outbox.Snoozed, reason: "topic_invalid",
 			advice: "SNS does not take the topic's ARN: correct topic_arn",
 		},
 		{
-			provider: providerSNS, codes: []string{
-				"InvalidParameter", "InvalidParameterException", "ParameterValueInvalid", "InvalidParameterValue*",
-				"ValidationException", "ValidationError",
-			},
-			outcome: outbox.Discarded, reason: "message_invalid", advice: "SNS will never take this message",
+			provider: providerSNS,
+			codes:    []string{"InvalidParameter*", "ParameterValueInvalid*", "ValidationException", "ValidationError"},
+			outcome:  outbox.Discarded, reason: "message_invalid", advice: "SNS will never take this message",
 		},
 		{
-			provider: providerSNS, codes: []string{"BatchRequestTooLong", "BatchRequestTooLongException"},
+			provider: providerSNS, codes: []string{"BatchRequestTooLong*"},
 			outcome: outbox.Discarded, reason: "message_too_large", advice: "SNS will never take this message",
 		},
 		{
 			provider: providerSNS, codes: []string{"NotFound", "NotFoundException"},
 			outcome: outbox.Snoozed, reason: "topic_missing",
 			advice: "the topic does not exist: create it, or correct topic_arn",
-		},
-		{
-			provider: providerSNS, codes: []string{"KMSThrottling", "KMSThrottlingException"},
-			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests to the topic's key",
 		},
 		{
 			provider: providerSNS, codes: []string{
@@ -84,7 +85,7 @@ func snsFaults() []awsFault {
 			advice: "the topic's KMS key cannot be used: check its state, its policy and the function's role",
 		},
 		{
-			provider: providerSNS, codes: []string{"EndpointDisabled", "EndpointDisabledException"},
+			provider: providerSNS, codes: []string{"EndpointDisabled*"},
 			outcome: outbox.Discarded, reason: "endpoint_disabled", advice: "the device is gone",
 		},
 		{
@@ -98,20 +99,14 @@ func snsFaults() []awsFault {
 func sesFaults() []awsFault {
 	return []awsFault{
 		{
-			provider: providerSES, codes: []string{
-				"LimitExceededException", "LimitExceeded", "ACCOUNT_DAILY_QUOTA_EXCEEDED",
-			},
+			provider: providerSES, codes: []string{"LimitExceeded*", "ACCOUNT_DAILY_QUOTA_EXCEEDED"},
 			outcome: outbox.Snoozed, delay: quotaDelay, reason: "daily_quota",
 			advice: "the account's quota for 24 hours is used up: ask AWS to raise it",
 		},
 		{
-			provider: providerSES, codes: []string{"Throttling*"}, match: inText("daily"),
+			provider: providerSES, codes: []string{"Throttling*"}, match: inText("daily"), when: "its message says daily",
 			outcome: outbox.Snoozed, delay: quotaDelay, reason: "daily_quota",
 			advice: "the account's quota for 24 hours is used up: ask AWS to raise it",
-		},
-		{
-			provider: providerSES, codes: []string{"ACCOUNT_THROTTLED"},
-			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests in a second",
 		},
 		{
 			provider: providerSES, codes: []string{
@@ -137,12 +132,12 @@ func mailFaults() []awsFault {
 			advice: "the sender's MAIL FROM domain is not verified: mend its records, or correct from",
 		},
 		{
-			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverifiedRecipient,
+			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverifiedRecipient, when: "its message says not verified and names a recipient, not the sender",
 			outcome: outbox.Discarded, reason: "recipient_unverified",
 			advice: "the account is in the sandbox, where every recipient must be verified",
 		},
 		{
-			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverified,
+			provider: providerSES, codes: []string{"MessageRejected", "MESSAGE_REJECTED"}, match: isUnverified, when: "its message says not verified",
 			outcome: outbox.Snoozed, reason: "sender_unverified",
 			advice: "the sender is not verified in this region: verify its address or domain, or correct from",
 		},
@@ -152,7 +147,7 @@ func mailFaults() []awsFault {
 		},
 		{
 			provider: providerSES, codes: []string{"NotFoundException", "TEMPLATE_NOT_FOUND", "TEMPLATE_DOES_NOT_EXIST"},
-			match: isRowsTemplate, outcome: outbox.Discarded, reason: "template_missing",
+			match: isRowsTemplate, when: "its message names the template", outcome: outbox.Discarded, reason: "template_missing",
 			advice: "the template that the payload names does not exist",
 		},
 		{
@@ -174,9 +169,7 @@ func mailFaults() []awsFault {
 func commonFaults() []awsFault {
 	return []awsFault{
 		{
-			codes: []string{
-				"AuthorizationError", "AuthorizationErrorException", "AccessDenied*", "OptInRequired", "NotAuthorized",
-			},
+			codes:   []string{"AuthorizationError*", "AccessDenied*", "OptInRequired", "NotAuthorized"},
 			outcome: outbox.Snoozed, reason: "access_denied",
 			advice: "not allowed: check the function's role and the policy of what it sends to",
 		},
@@ -191,14 +184,15 @@ func commonFaults() []awsFault {
 		},
 		{
 			codes: []string{
-				"Throttled*", "Throttling*", "TooManyRequests*", "RequestLimitExceeded", "RequestThrottled*", "SlowDown",
+				"Throttled*", "Throttling*", "KMSThrottling*", "TooManyRequests*", "RequestLimitExceeded", "RequestThrottled*",
+				"SlowDown", "ACCOUNT_THROTTLED",
 			},
 			outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled", advice: "too many requests",
 		},
 		{
 			codes: []string{
-				"InternalError", "InternalErrorException", "InternalFailure", "InternalServiceError*", "InternalServerError",
-				"ServiceUnavailable*", "TRANSIENT_FAILURE", "FAILED",
+				"InternalError*", "InternalFailure*", "InternalService*", "InternalServer*", "ServiceUnavailable*",
+				"TRANSIENT_FAILURE", "FAILED",
 			},
 			outcome: outbox.Retry, reason: "service_failed",
 			advice: "AWS failed; the request may have been accepted",
@@ -210,14 +204,14 @@ func commonFaults() []awsFault {
 func statusOnlyFaults() []awsFault {
 	return []awsFault{
 		{
-			match: statusBetween(429, 429), outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled",
+			match: statusBetween(429, 429), when: "any other answer with status 429", outcome: outbox.Snoozed, delay: throttleDelay, reason: "throttled",
 			advice: "too many requests",
 		},
 		{
-			match: statusBetween(500, 599), outcome: outbox.Retry, reason: "service_failed",
+			match: statusBetween(500, 599), when: "any other answer with a 5xx status, readable or not", outcome: outbox.Retry, reason: "service_failed",
 			advice: "AWS failed; the request may have been accepted",
 		},
-		{match: statusBetween(200, 299), outcome: outbox.Retry, reason: "answer_unreadable", advice: unreadable},
-		{outcome: outbox.Retry, reason: "unknown", advice: "not in the table of faults"},
+		{match: statusBetween(200, 299), when: "a 2xx status whose body cannot be read or holds no message id", outcome: outbox.Retry, reason: "answer_unreadable", advice: unreadable},
+		{when: "all else", outcome: outbox.Retry, reason: "unknown", advice: "not in the table of faults"},
 	}
 }

@@ -1,8 +1,10 @@
 // Package handlers holds the destinations of the rail: each handler delivers one event and says, by the error it
-// returns, what becomes of it. For now there is one, [HTTP]: a webhook, signed as Standard Webhooks 1.0.0 says.
+// returns, what becomes of it. [HTTP] posts webhooks, signed as Standard Webhooks 1.0.0 says; [SNS] publishes to a
+// topic; [SES] sends mails.
 //
-// What a destination answers, or fails to, is turned into an outcome by one table; docs/routes.md prints it. Errors
-// are short and stable, and hold neither the URL, the secrets, the payload nor anything the destination sent.
+// What a destination answers, or fails to, is turned into an outcome by one table for webhooks, which docs/routes.md
+// prints, and one for AWS, which docs/faults.md prints. Errors are short and stable, and hold neither URL, secrets,
+// addresses, the payload nor anything the destination sent but its error code.
 //
 // Maturity: experimental. The API may still change between minor versions.
 package handlers

@@ -48,7 +48,12 @@ func (s *oneEvent) Settle(_ context.Context, batch []outbox.Settlement, _ outbox
 // outcomeOf runs one event through a pass, so that outcomes are read as the rail reads them.
 func outcomeOf(t *testing.T, handler outbox.Handler, timeout time.Duration) outbox.Settlement {
 	t.Helper()
-	store := &oneEvent{event: sampleEvent(), settled: make(chan outbox.Settlement, 1)}
+	return settlementOf(t, handler, sampleEvent(), timeout)
+}
+
+func settlementOf(t *testing.T, handler outbox.Handler, event outbox.Event, timeout time.Duration) outbox.Settlement {
+	t.Helper()
+	store := &oneEvent{event: event, settled: make(chan outbox.Settlement, 1)}
 	store.event.Metadata = json.RawMessage(`{"claimToken": "token"}`)
 	worker, err := outbox.NewWorker(outbox.Config{
 		Store:    store,

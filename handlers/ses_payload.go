@@ -39,7 +39,7 @@ func (m mailContent) recipients() []mailbox { return slices.Concat(m.to, m.cc, m
 
 // mailParser reads one payload and collects all its faults.
 type mailParser struct {
-	fields map[string]json.RawMessage // not read yet
+	fields map[string]json.RawMessage
 	faults []string
 }
 
@@ -55,8 +55,17 @@ func parseMail(payload json.RawMessage) (mailContent, error) {
 		subject: p.text("subject"), text: p.text("text"), html: p.text("html"),
 		template: p.text("template"), data: p.object("data"),
 	}
-	p.checkContent(m)
-	p.checkRecipients(m)
+	switch n := len(m.recipients()); {
+	case n == 0:
+		p.fault("to", "no recipient in to, cc or bcc")
+	case n > maxRecipients:
+		p.fault("to", "%d recipients in to, cc and bcc together, takes up to %d", n, maxRecipients)
+	}
+	if p.has("template") {
+		p.checkTemplate(m)
+	} else {
+		p.checkSimple(m)
+	}
 	p.checkUnknown()
 	if len(p.faults) == 0 {
 		return m, nil
@@ -71,115 +80,94 @@ func (p *mailParser) fault(field, format string, args ...any) {
 	p.faults = append(p.faults, field+": "+fmt.Sprintf(format, args...))
 }
 
-// take returns a field's value, and nil when it is absent or null.
-func (p *mailParser) take(field string) json.RawMessage {
-	raw := p.fields[field]
-	delete(p.fields, field)
-	if string(raw) == "null" {
-		return nil
-	}
-	return raw
+// has tells whether a field is there; null and the empty text are as good as absent.
+func (p *mailParser) has(field string) bool {
+	raw := string(p.fields[field])
+	return raw != "" && raw != "null" && raw != `""`
 }
 
-// text reads a text; one that is there but empty is a fault.
 func (p *mailParser) text(field string) string {
-	raw := p.take(field)
-	if raw == nil {
-		return ""
-	}
 	var text string
-	switch {
-	case json.Unmarshal(raw, &text) != nil:
+	if p.has(field) && json.Unmarshal(p.fields[field], &text) != nil {
 		p.fault(field, "not a text")
-	case text == "":
-		p.fault(field, "empty")
-	default:
-		return text
 	}
-	return ""
+	return text
 }
 
+// object returns the object as it is in the payload, so that numbers keep their digits.
 func (p *mailParser) object(field string) string {
-	raw := p.take(field)
-	var object map[string]json.RawMessage
-	switch {
-	case raw == nil:
+	if !p.has(field) {
 		return ""
-	case json.Unmarshal(raw, &object) != nil:
+	}
+	raw := p.fields[field]
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) != nil {
 		p.fault(field, "not an object")
-	case utf8.RuneCount(raw) > maxTemplateData:
-		p.fault(field, "%d characters, takes up to %d", utf8.RuneCount(raw), maxTemplateData)
+	} else if n := utf8.RuneCount(raw); n > maxTemplateData {
+		p.fault(field, "%d characters, takes up to %d", n, maxTemplateData)
 	}
 	return string(raw)
 }
 
+// addresses returns one mailbox for each item, also for one at fault, so that they can be counted.
 func (p *mailParser) addresses(field string) []mailbox {
-	raw := p.take(field)
-	var items []json.RawMessage
-	if raw != nil && json.Unmarshal(raw, &items) != nil {
-		p.fault(field, "not a list of addresses")
+	if !p.has(field) {
+		return nil
 	}
-	var list []mailbox
+	var items []json.RawMessage
+	if json.Unmarshal(p.fields[field], &items) != nil {
+		p.fault(field, "not a list of addresses")
+		return []mailbox{{}}
+	}
+	list := make([]mailbox, len(items))
 	for i, item := range items {
-		var text string
-		name := fmt.Sprintf("%s[%d]", field, i)
-		if item == nil || json.Unmarshal(item, &text) != nil || string(item) == "null" {
-			p.fault(name, "not a text")
-			continue
+		var text *string
+		problem := "not a text"
+		if json.Unmarshal(item, &text) == nil && text != nil {
+			list[i], problem = parseAddress(*text)
 		}
-		address, problem := parseAddress(text)
 		if problem != "" {
-			p.fault(name, "%s", problem)
+			p.fault(fmt.Sprintf("%s[%d]", field, i), "%s", problem)
 		}
-		list = append(list, address)
 	}
 	return list
 }
 
-func (p *mailParser) checkRecipients(m mailContent) {
-	switch n := len(m.recipients()); {
-	case n == 0 && len(p.faults) == 0:
-		p.fault("to", "no recipient in to, cc or bcc")
-	case n > maxRecipients:
-		p.fault("to", "%d recipients in to, cc and bcc together, takes up to %d", n, maxRecipients)
-	}
-}
-
-func (p *mailParser) checkContent(m mailContent) {
-	if m.template == "" {
-		p.checkSimple(m)
-		return
-	}
+func (p *mailParser) checkTemplate(m mailContent) {
 	if strings.ContainsFunc(m.template, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		p.fault("template", "takes visible ASCII characters")
 	}
-	for field, value := range map[string]string{"subject": m.subject, "text": m.text, "html": m.html} {
-		if value != "" {
+	for _, field := range []string{"subject", "text", "html"} {
+		if p.has(field) {
 			p.fault(field, "not together with template, which has its own")
 		}
 	}
 }
 
 func (p *mailParser) checkSimple(m mailContent) {
-	if m.subject == "" {
-		p.fault("subject", "missing; or name a template")
+	if !p.has("subject") {
+		p.fault("subject", "missing; takes a text, or name a template instead")
 	}
 	if strings.ContainsFunc(m.subject, isControl) {
 		p.fault("subject", "has a line break or another control character")
 	}
-	if m.text == "" && m.html == "" {
-		p.fault("text", "missing; takes text, html or both, or a template")
+	if !p.has("text") && !p.has("html") {
+		p.fault("text", "missing; takes text, html or both, or name a template instead")
 	}
-	if m.data != "" {
+	if p.has("data") {
 		p.fault("data", "only together with template")
 	}
 }
 
 func (p *mailParser) checkUnknown() {
 	unknown := 0
+	known := strings.Split(mailFields, ", ")
 	for _, name := range slices.Sorted(maps.Keys(p.fields)) {
-		if known := nearestField(name); known != "" {
-			p.faults = append(p.faults, "a field is spelled almost like "+known)
+		if slices.Contains(known, name) {
+			continue
+		}
+		if near := nearestField(name); near != "" {
+			p.faults = append(p.faults, "a field is spelled almost like "+near)
 			continue
 		}
 		unknown++
@@ -228,7 +216,7 @@ func parseAddress(text string) (mailbox, string) {
 	if parsed.Name == "" {
 		box.text = box.address
 	}
-	if len(box.text) > maxAddress {
+	if len(box.address) > maxAddress {
 		return mailbox{}, fmt.Sprintf("longer than %d characters", maxAddress)
 	}
 	return box, ""

@@ -1,0 +1,216 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/mail"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+// snsID is what SNS takes as a group or deduplication id, as its reference writes it.
+func snsID() *regexp.Regexp {
+	return regexp.MustCompile("^[a-zA-Z0-9!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]{1,128}$")
+}
+
+func FuzzGroupIDsAreValidAndDistinct(f *testing.F) {
+	valid := snsID()
+	f.Add("order", "0b6e2f2a-7c1d-4d2b-8a61-5e9d8f3c4b10", "order", "0b6e2f2a-7c1d-4d2b-8a61-5e9d8f3c4b11")
+	f.Add("a:b", "c", "a", "b:c")
+	f.Add("", "", "", ":")
+	f.Add("a", "bc", "ab", "c")
+	f.Add("order line", "é", "order", "line é")
+	f.Add(strings.Repeat("x", 91), strings.Repeat("y", 36), strings.Repeat("x", 92), strings.Repeat("y", 36))
+	f.Add("sha256-", "x", hashPrefix, "")
+	f.Fuzz(func(t *testing.T, kind, id, otherKind, otherID string) {
+		group, other := groupID(kind, id), groupID(otherKind, otherID)
+		if !valid.MatchString(group) {
+			t.Errorf("group %q of %q %q is not valid", group, kind, id)
+		}
+		if again := groupID(kind, id); again != group {
+			t.Errorf("group %q, then %q", group, again)
+		}
+		if (group == other) != (kind == otherKind && id == otherID) {
+			t.Errorf("%q %q and %q %q have the groups %q and %q", kind, id, otherKind, otherID, group, other)
+		}
+	})
+}
+
+func FuzzDeduplicationIDsAreValidAndDistinct(f *testing.F) {
+	valid := snsID()
+	f.Add("5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47", "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e48")
+	f.Add("", " ")
+	f.Add("é", hashed("é"))
+	f.Add(strings.Repeat("x", 128), strings.Repeat("x", 129))
+	f.Fuzz(func(t *testing.T, id, otherID string) {
+		first, other := stableID(id), stableID(otherID)
+		if !valid.MatchString(first) {
+			t.Errorf("id %q of %q is not valid", first, id)
+		}
+		if (first == other) != (id == otherID) {
+			t.Errorf("%q and %q have the ids %q and %q", id, otherID, first, other)
+		}
+	})
+}
+
+func FuzzAttributesAreValid(f *testing.F) {
+	f.Add("1", "order.placed", "order", "2", "key", `{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`)
+	f.Add("", "\x00", "100%", "\xff", "\ufffe", `{"traceparent": 5}`)
+	f.Fuzz(func(t *testing.T, id, kind, aggregateType, aggregateID, key, metadata string) {
+		attributes := snsAttributes(outbox.Event{
+			ID: id, Type: kind, AggregateType: aggregateType, AggregateID: aggregateID, IdempotencyKey: key,
+			Metadata: json.RawMessage(metadata),
+		})
+		if len(attributes) > 10 {
+			t.Errorf("%d attributes, want at most 10", len(attributes))
+		}
+		sent := map[string]string{
+			"event_id": id, "event_type": kind, "aggregate_type": aggregateType, "aggregate_id": aggregateID, "idempotency_key": key,
+		}
+		for name, attribute := range attributes {
+			value := *attribute.StringValue
+			if value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, func(c rune) bool {
+				return c < ' ' || c == 0x7f || c == 0xfffe || c == 0xffff
+			}) {
+				t.Errorf("%s holds %q", name, value)
+			}
+			if want, found := sent[name]; found {
+				if decoded, err := url.PathUnescape(value); err != nil || decoded != want {
+					t.Errorf("%s is %q, which decodes to %q, want %q", name, value, decoded, want)
+				}
+				delete(sent, name)
+			}
+		}
+		for name, value := range sent {
+			if value != "" {
+				t.Errorf("%s %q was not sent", name, value)
+			}
+		}
+	})
+}
+
+func TestTraceparentIsSentOnlyWhenValid(t *testing.T) {
+	t.Parallel()
+	const (
+		trace = "0af7651916cd43dd8448eb211c80319c"
+		span  = "b7ad6b7169203331"
+	)
+	for text, valid := range map[string]bool{
+		"00-" + trace + "-" + span + "-01":                   true,
+		"00-" + trace + "-" + span + "-00":                   true,
+		"cc-" + trace + "-" + span + "-01-what.comes-later":  true,
+		"00-" + trace + "-" + span + "-01-more":              false,
+		"cc-" + trace + "-" + span + "-01.more":              false,
+		"ff-" + trace + "-" + span + "-01":                   false,
+		"00-" + strings.ToUpper(trace) + "-" + span + "-01":  false,
+		"00-" + strings.Repeat("0", 32) + "-" + span + "-01": false,
+		"00-" + trace + "-" + strings.Repeat("0", 16) + "-1": false,
+		"00-" + trace + "-0000000000000000-01":               false,
+		"00-" + trace + "-" + span + "-0g":                   false,
+		"00-" + trace + span + "--01-":                       false,
+		"00_" + trace + "-" + span + "-01":                   false,
+		"":                                                   false,
+	} {
+		metadata, err := json.Marshal(map[string]string{"traceparent": text, "Traceparent": "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := traceparent(metadata); (got != "") != valid || got != "" && got != text {
+			t.Errorf("%q: sent %q, want valid %v", text, got, valid)
+		}
+	}
+	for _, metadata := range []string{"", "null", "[]", `{"traceparent": 5}`, `{"Traceparent": "00-` + trace + `-` + span + `-01"}`} {
+		if got := traceparent(json.RawMessage(metadata)); got != "" {
+			t.Errorf("%s: sent %q, want nothing", metadata, got)
+		}
+	}
+}
+
+// mailFaultWords are all the words that a discarded mail's reason may hold: fields, counts and what is taken. What a
+// payload holds, or calls its fields, is personal data and has no place in it.
+func mailFaultWords() *regexp.Regexp {
+	const (
+		list    = `(to|cc|bcc|reply_to)`
+		field   = `(to|cc|bcc|reply_to|subject|text|html|template|data)`
+		address = `not a text|not an address like ann@example\.com or Ann <ann@example\.com>|longer than 320 characters|` +
+			`has letters beyond ASCII before the @, which SES doesn't take|has letters beyond ASCII in its domain, takes Punycode \(xn--…\)|` +
+			`has no domain name after the @|has a control character`
+		fault = list + `\[\d+\]: (` + address + `)|` + list + `: not a list of addresses|to: no recipient in to, cc or bcc|` +
+			`to: \d+ recipients in to, cc and bcc together, takes up to 50|` + field + `: not a text|data: not an object|` +
+			`data: \d+ characters, takes up to 262144|template: takes visible ASCII characters|` +
+			`(subject|text|html): not together with template, which has its own|data: only together with template|` +
+			`subject: missing; takes a text, or name a template instead|subject: has a line break or another control character|` +
+			`text: missing; takes text, html or both, or name a template instead|a field is spelled almost like ` + field + `|` +
+			`unknown fields: \d+, takes to, cc, bcc, reply_to, subject, text, html, template, data|and \d+ more`
+	)
+	return regexp.MustCompile(`^ses_payload_invalid: (takes an object with to, cc, bcc, reply_to, subject, text, html, template, data|(` +
+		fault + `)(; (` + fault + `))*)$`)
+}
+
+func FuzzMailsAreSafeOrRefusedWithoutTheirContent(f *testing.F) {
+	words := mailFaultWords()
+	for _, seed := range []string{
+		`{"to": ["Ann <ann@example.com>"], "subject": "s", "text": "t"}`, `{"to": ["\"a\\\"b>\"@example.com"], "template": "t", "data": {"a": 1}}`,
+		`{"to": ["a@[1.2.3.4]", "=?utf-8?q?=0A?= <a@b.test>", "a: b@c.test;"], "Subject": "x\r\ny", "hunter2": 5}`, `[]`, `null`, ``,
+		`{"to": 5, "cc": {}, "subject": [], "text": null, "html": "", "template": "", "data": 1e400}`, `{"bcc": ["<a@b.test> (c)"], "subject": "\u2028", "html": "h"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	handler := &SES{from: mailbox{text: "a@b.test", address: "a@b.test"}}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		content, err := parseMail(payload)
+		if err != nil {
+			if !words.MatchString(err.Error()) {
+				t.Errorf("the reason %q has words of its own", err)
+			}
+			return
+		}
+		if n := len(content.recipients()); n < 1 || n > 50 {
+			t.Errorf("%d recipients, want 1 to 50", n)
+		}
+		for _, box := range append(content.recipients(), content.replyTo...) {
+			parsed, err := mail.ParseAddress(box.text)
+			bare, bareErr := mail.ParseAddress(box.address)
+			if err != nil || bareErr != nil || bare.Name != "" || parsed.Address != bare.Address {
+				t.Errorf("sent %q, which reads as %v (%v), and %q", box.text, parsed, err, box.address)
+			}
+			if strings.ContainsFunc(box.text, func(c rune) bool { return c < ' ' || c > '~' }) {
+				t.Errorf("sent %q, want printable ASCII", box.text)
+			}
+		}
+		if strings.ContainsFunc(content.subject, unicode.IsControl) {
+			t.Errorf("sent the subject %q", content.subject)
+		}
+		input := handler.message(outbox.Event{ID: "1"}, content)
+		simple, template := input.Content.Simple, input.Content.Template
+		switch {
+		case (simple == nil) == (template == nil):
+			t.Error("not one of simple and template content")
+		case simple != nil && (simple.Subject == nil || simple.Body.Text == nil && simple.Body.Html == nil):
+			t.Error("a mail without subject or body")
+		case template != nil && !json.Valid([]byte(*template.TemplateData)):
+			t.Errorf("template data %q", *template.TemplateData)
+		}
+	})
+}
+
+func TestMentionsFindsWholeAddresses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"a@b.test": true, "x: A@B.TEST.": true, "<a@b.test>": true, "z@b.test, a@b.test": true, "ba@b.test, a@b.test!": false,
+		"ba@b.test, a@b.test, c": true, "": false, "a@b.tes": false, "xa@b.test": false, "a@b.test.au": false, "x.a@b.test": false,
+		"a@b.test-x": false, `"x"a@b.test`: false,
+	} {
+		if got := mentions(text, "a@b.test"); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	if mentions("anything", "") {
+		t.Error("an empty address is found")
+	}
+}
