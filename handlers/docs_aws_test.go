@@ -96,3 +96,65 @@ func TestTheTableEndsWithARetryThatFitsAll(t *testing.T) {
 		t.Errorf("the last row is %s, want a retry of whatever is left", last.reason)
 	}
 }
+
+// section is a part of docs/routes.md, from its heading to the next.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	content, err := os.ReadFile("../docs/routes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(content), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("docs/routes.md has no section %q", heading)
+	}
+	text, _, _ := strings.Cut(after, "\n## ")
+	return text
+}
+
+func TestDocumentationNamesEveryAttributeAndType(t *testing.T) {
+	t.Parallel()
+	text := section(t, "The message on a topic")
+	attributes := snsAttributes(outbox.Event{
+		ID: "1", AggregateType: "order", AggregateID: "2", Type: "order.placed", IdempotencyKey: "3",
+		Metadata: []byte(`{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`),
+	})
+	for name, value := range attributes {
+		documented := false
+		for line := range strings.Lines(text) {
+			names, after, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+			documented = documented || strings.Contains(names, "`"+name+"`") && strings.HasPrefix(after, *value.DataType+" |")
+		}
+		if !documented {
+			t.Errorf("docs/routes.md lacks %s of type %s", name, *value.DataType)
+		}
+	}
+	if len(attributes) != 9 {
+		t.Errorf("%d attributes, want 9", len(attributes))
+	}
+}
+
+func TestDocumentationNamesEveryFieldOfAMailAndItsExamplesAreTaken(t *testing.T) {
+	t.Parallel()
+	text := section(t, "The payload of a mail")
+	for field := range strings.SplitSeq(mailFields, ", ") {
+		documented := false
+		for line := range strings.Lines(text) {
+			names, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+			documented = documented || strings.HasPrefix(line, "| `") && strings.Contains(names, "`"+field+"`")
+		}
+		if !documented {
+			t.Errorf("docs/routes.md lacks the field %s", field)
+		}
+	}
+	examples := strings.Split(text, "```json\n")[1:]
+	for _, example := range examples {
+		payload, _, _ := strings.Cut(example, "```")
+		if _, err := parseMail([]byte(payload)); err != nil {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+	if len(examples) != 2 {
+		t.Errorf("%d examples, want 2", len(examples))
+	}
+}
