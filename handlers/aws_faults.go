@@ -154,7 +154,7 @@ func isUnsendable(_ awsCall, answer awsAnswer) bool {
 // isUnreachable is true of a request that was not sent, for want of a connection.
 func isUnreachable(_ awsCall, answer awsAnswer) bool {
 	var operation *net.OpError
-	dial := errors.As(answer.err, &operation) && operation.Op == "dial"
+	dial := errors.As(answer.err, &operation) && (operation.Op == "dial" || operation.Op == "proxyconnect")
 	return isType[*smithyhttp.RequestSendError](answer.err) &&
 		(dial || isType[*net.DNSError](answer.err) || isTLS(answer.err))
 }

@@ -1,14 +1,22 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"net/mail"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sesv2"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
 
 	"github.com/openlup/outbox-dispatch/outbox"
 )
@@ -212,5 +220,27 @@ func TestMentionsFindsWholeAddresses(t *testing.T) {
 	}
 	if mentions("anything", "") {
 		t.Error("an empty address is found")
+	}
+}
+
+// The SDK checks some of a request itself. The handlers send no such request, so the table's row is tested by one of
+// its own.
+func TestWhatTheSDKRefusesIsDiscardedUnsent(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	t.Cleanup(server.Close)
+	keys := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "hunter2"}, nil
+	})
+	topic := sns.New(sns.Options{Region: "eu-west-1", BaseEndpoint: &server.URL, Credentials: keys})
+	mails := sesv2.New(sesv2.Options{Region: "eu-west-1", BaseEndpoint: &server.URL, Credentials: keys})
+	_, snsErr := topic.Publish(t.Context(), &sns.PublishInput{})
+	_, sesErr := mails.SendEmail(t.Context(), &sesv2.SendEmailInput{})
+	for provider, refused := range map[string]error{providerSNS: snsErr, providerSES: sesErr} {
+		err := awsCall{provider: provider, path: new(path)}.fault(t.Context(), refused)
+		discard := outbox.Discard(nil)
+		if reflect.TypeOf(err) != reflect.TypeOf(discard) || !strings.HasPrefix(err.Error(), provider+"_request_invalid: ") {
+			t.Errorf("%v is judged as %T %v, want a discard as %s_request_invalid", refused, err, err, provider)
+		}
 	}
 }
