@@ -94,7 +94,7 @@ type claimCost struct {
 // where a whole pass is judged, that.
 func (b *bench) addCost(p point, function string, cost claimCost) {
 	var goal target
-	if function == "pass" || (!p.whole && function != recoveredClaim) {
+	if function == "pass" || !p.whole {
 		goal = atMost(flat)
 	}
 	first := b.sizes[0]

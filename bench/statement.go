@@ -19,9 +19,6 @@ type statement struct {
 	args []any
 }
 
-// recoveredClaim is the worker's claim that looks first for events whose process died.
-const recoveredClaim = "recovered"
-
 // claimStatements are the contract's claim, and the worker's own as its store sends them: they are listened to, so
 // that they are measured as they are, but can be explained and rolled back.
 func (b *bench) claimStatements(ctx context.Context) ([]statement, error) {
@@ -42,11 +39,11 @@ func (b *bench) claimStatements(ctx context.Context) ([]statement, error) {
 		args: []any{[]string{eventType}, knownTypes()},
 	}}
 	for _, c := range []struct {
-		name      string
-		recovered bool
-	}{{"events", false}, {recoveredClaim, true}} {
+		name  string
+		depth int
+	}{{"lanes", claimSize}} {
 		_, err := store.Claim(ctx, outbox.ClaimRequest{
-			EventTypes: []string{eventType}, KnownTypes: knownTypes(), BatchSize: claimSize, PreferRecovered: c.recovered,
+			EventTypes: []string{eventType}, KnownTypes: knownTypes(), BatchSize: claimSize, LaneDepth: c.depth,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("listen to a claim: %w", err)
@@ -66,6 +63,8 @@ type listener struct {
 	lock sync.Mutex
 	said statement
 }
+
+var _ pgx.QueryTracer = (*listener)(nil)
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (l *listener) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {

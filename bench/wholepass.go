@@ -22,14 +22,14 @@ type timedStore struct {
 }
 
 // Claim implements [outbox.Store].
-func (s *timedStore) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+func (s *timedStore) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	began := time.Now()
-	events, err := s.Store.Claim(ctx, req)
+	claim, err := s.Store.Claim(ctx, req)
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.times = append(s.times, time.Since(began))
-	s.claimed += len(events)
-	return events, err
+	s.claimed += len(claim.Events)
+	return claim, err
 }
 
 // wholePass measures the claims of one pass, which ends after the time for one. What it touches is per 100 events
