@@ -29,11 +29,11 @@ type oneEvent struct {
 	settled chan outbox.Settlement
 }
 
-func (s *oneEvent) Claim(context.Context, outbox.ClaimRequest) ([]outbox.Event, error) {
+func (s *oneEvent) Claim(context.Context, outbox.ClaimRequest) (outbox.Claim, error) {
 	if s.claimed.Swap(true) {
-		return nil, nil
+		return outbox.Claim{End: true}, nil
 	}
-	return []outbox.Event{s.event}, nil
+	return outbox.Claim{Events: []outbox.Event{s.event}, End: true}, nil
 }
 
 func (s *oneEvent) Settle(_ context.Context, batch []outbox.Settlement, _ outbox.Backoff) ([]outbox.Answer, error) {
