@@ -47,8 +47,8 @@ func TestRunReportsEveryFigure(t *testing.T) {
 		"drain_noop_to_claim_1_ack_1", "drain_noop_to_claim_100_ack_1", "peer_river_100", "peer_river_500",
 		"peer_river_1000", "drain_20ms", "drain_20ms_to_river", "drain_hot", "drain_mixed_1k_aggregates",
 		"drain_mixed_100k_aggregates", "held_xmin", "memory", "cost_256", "cost_512",
-		"claim_spread_batch_20_p50", "claim_spread_events_40_p99", "claim_spread_recovered_40_stale_buffers",
-		"claim_hot_events_40_absent_rows_read", "claim_hot_batch_20_claimed", "claim_hot_pass_40_p50",
+		"claim_spread_batch_20_p50", "claim_spread_lanes_40_p99", "claim_spread_lanes_40_stale_buffers",
+		"claim_hot_lanes_40_absent_rows_read", "claim_hot_batch_20_claimed", "claim_hot_pass_40_p50",
 	} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no figure %s in %v", want, names)

@@ -59,9 +59,10 @@ func runChild(ctx context.Context, text string, out io.Writer) error {
 	var payload atomic.Int64
 	handler := outbox.HandlerFunc(func(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
 		payload.Add(int64(len(event.Payload)))
-		return nil, work(ctx, o.Work)
+		return nil, wait(ctx, o.Work)
 	})
-	worker, err := options{batch: o.Batch, concurrency: o.Concurrency}.worker(&postgres.Store{Pool: pool}, handler)
+	size := options{batch: o.Batch, concurrency: o.Concurrency}
+	worker, err := outbox.NewWorker(size.config(&postgres.Store{Pool: pool}, handler))
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func used() (time.Duration, int64, error) {
 
 // child runs a pass in a process of its own, whose memory and CPU time are nobody else's.
 func (b *bench) child(ctx context.Context, o order) (usage, error) {
-	o.URL, o.Batch, o.Concurrency = b.url, b.batch, b.concurrency
+	o.URL, o.Concurrency = b.url, b.concurrency
 	text, err := json.Marshal(o)
 	if err != nil {
 		return usage{}, fmt.Errorf("run a pass: %w", err)

@@ -33,13 +33,13 @@ type drain struct {
 // handlerTimeout is short, so that a pass with a limit may start events nearly to its end.
 const handlerTimeout = time.Second
 
-// worker is what every pass of this benchmark uses.
-func (o options) worker(store outbox.Store, handler outbox.Handler) (*outbox.Worker, error) {
-	return outbox.NewWorker(outbox.Config{
+// config is what every pass of this benchmark uses.
+func (o options) config(store outbox.Store, handler outbox.Handler) outbox.Config {
+	return outbox.Config{
 		Store:     store,
 		Registry:  outbox.Registry{eventType: {Handler: handler, Timeout: handlerTimeout}},
 		BatchSize: o.batch, Concurrency: o.concurrency,
-	})
+	}
 }
 
 // pass runs d, and checks that each event was delivered once and each aggregate in order.
@@ -48,7 +48,7 @@ func (b *bench) pass(ctx context.Context, db *database, d drain) (drained, error
 		d.store = &postgres.Store{Pool: db.Pool}
 	}
 	notes := newDeliveries(d.expected, d.work)
-	worker, err := b.worker(d.store, notes)
+	worker, err := outbox.NewWorker(b.config(d.store, notes))
 	if err != nil {
 		return drained{}, err
 	}
@@ -122,11 +122,11 @@ func (d *deliveries) Handle(ctx context.Context, event outbox.Event) (outbox.Rec
 	if i := int(d.next.Add(1)) - 1; i < len(d.notes) {
 		d.notes[i] = delivery{event.AggregateID, event.Position}
 	}
-	return nil, work(ctx, d.work)
+	return nil, wait(ctx, d.work)
 }
 
-// work takes some time without using the CPU, as a delivery does.
-func work(ctx context.Context, d time.Duration) error {
+// wait takes some time without using the CPU, as a delivery does.
+func wait(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return nil
 	}

@@ -15,8 +15,7 @@ import (
 // longestPause is the longest time between a delivery and the next event, so that it comes at any moment of a pass.
 const longestPause = 20 * time.Millisecond
 
-// latencyIdle measures, one event at a time, from sending the commit to the call of its handler. One pass follows the
-// other without a pause: a queue that somebody looks at all the time.
+// latencyIdle measures, one event at a time, from sending the commit to the call of its handler, while a pass lingers.
 func (b *bench) latencyIdle(ctx context.Context) (err error) {
 	db, err := b.outbox(ctx, "latency")
 	if err != nil {
@@ -28,13 +27,13 @@ func (b *bench) latencyIdle(ctx context.Context) (err error) {
 		delivered <- time.Now()
 		return nil, nil //nolint:nilnil // no receipt, no error: delivered
 	})
-	worker, err := b.worker(&postgres.Store{Pool: db.Pool}, handler)
+	worker, err := outbox.NewWorker(b.lingering(&postgres.Store{Pool: db.Pool}, handler))
 	if err != nil {
 		return err
 	}
-	passes, stop := context.WithCancel(ctx)
+	lingers, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- passAfterPass(passes, worker) }()
+	go func() { ended <- runUntil(lingers, worker) }()
 	times, err := b.oneByOne(ctx, db, delivered, ended)
 	stop()
 	if err != nil {
@@ -49,12 +48,17 @@ func (b *bench) latencyIdle(ctx context.Context) (err error) {
 	return nil
 }
 
-// passAfterPass runs passes until ctx ends.
-func passAfterPass(ctx context.Context, worker *outbox.Worker) error {
-	for ctx.Err() == nil {
-		if _, err := worker.Run(ctx, outbox.Pass{}); err != nil && ctx.Err() == nil {
-			return err
-		}
+// lingering configures a worker that waits for events for as long as its context lasts.
+func (o options) lingering(store outbox.Store, handler outbox.Handler) outbox.Config {
+	config := o.config(store, handler)
+	config.Linger = time.Hour
+	return config
+}
+
+// runUntil runs a pass until ctx ends, which is no fault of it.
+func runUntil(ctx context.Context, worker *outbox.Worker) error {
+	if _, err := worker.Run(ctx, outbox.Pass{}); err != nil && ctx.Err() == nil {
+		return err
 	}
 	return nil
 }
@@ -62,7 +66,7 @@ func passAfterPass(ctx context.Context, worker *outbox.Worker) error {
 func (b *bench) oneByOne(ctx context.Context, db *database, delivered <-chan time.Time, ended chan error) ([]time.Duration, error) {
 	var times []time.Duration
 	for n := range max(b.events/200, minSamples) {
-		if err := work(ctx, rand.N(longestPause)); err != nil { //nolint:gosec // nothing to guess
+		if err := wait(ctx, rand.N(longestPause)); err != nil { //nolint:gosec // nothing to guess
 			return nil, err
 		}
 		tx, err := db.Begin(ctx)
@@ -80,7 +84,7 @@ func (b *bench) oneByOne(ctx context.Context, db *database, delivered <-chan tim
 		case at := <-delivered:
 			times = append(times, at.Sub(sent))
 		case err := <-ended:
-			return nil, errors.Join(errors.New("the passes ended"), err)
+			return nil, errors.Join(errors.New("the pass ended"), err)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -17,7 +17,7 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	return b.use(ctx, original, func(db *database) error {
-		u, err := b.child(ctx, order{Database: db.name, Limit: 2 * b.passTime})
+		u, err := b.child(ctx, order{Database: db.name, Batch: claimSize, Limit: 2 * b.passTime})
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (b *bench) cost(ctx context.Context) error {
 	contenders := []contender{{"pass", func(ctx context.Context) (float64, error) {
 		var u usage
 		err := b.use(ctx, original, func(db *database) (err error) {
-			u, err = b.child(ctx, order{Database: db.name, Work: slowWork, Limit: 2 * b.passTime})
+			u, err = b.child(ctx, order{Database: db.name, Batch: b.batch, Work: slowWork, Limit: 2 * b.passTime})
 			return err
 		})
 		if err != nil {

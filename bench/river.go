@@ -28,7 +28,7 @@ type jobWorker struct {
 }
 
 // Work implements river.Worker.
-func (w *jobWorker) Work(ctx context.Context, _ *river.Job[job]) error { return work(ctx, w.work) }
+func (w *jobWorker) Work(ctx context.Context, _ *river.Job[job]) error { return wait(ctx, w.work) }
 
 // Fetches come as fast as River is willing: its defaults (100 ms and 1 s) would measure the pauses.
 const (

@@ -38,6 +38,7 @@ func benchmarks() []benchmark {
 		{name: "memory", measure: (*bench).memory},
 		{name: "cost", measure: (*bench).cost},
 		{name: "claim", measure: (*bench).claims},
+		{name: "storage", measure: (*bench).storage, special: true},
 	}
 }
 
