@@ -17,13 +17,19 @@ EVENT   ?=
 BENCH   ?=
 TESTS   ?= ./...
 
-.PHONY: help run test check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
+.PHONY: help run up down test check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: stack ## the whole rail on local parts: 600 events through the real functions to webhooks, SNS and SES
 	@$(STACK) run
+
+up: stack ## leave the whole rail running in the background, to try things out; prints how
+	@$(STACK) up
+
+down: stack ## end what make up started; cleans up after a crash, too
+	@$(STACK) down
 
 test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL
 	@$(STACK) with-postgres -- bash -c 'set -e; for m in $(MODULES); do echo "== module $$m"; (cd $$m && go test -race -timeout 20m $(TESTS)); done'
@@ -71,7 +77,8 @@ api-check: ## the exported API is what internal/api says
 consumer: stack ## a stranger's module, outside the tree, can use every public package
 	@$(STACK) with-postgres -- bash internal/stack/consumer/prove.sh $(CURDIR)
 
-clean: ## remove what was built
+clean: ## end what make up started, and remove what was built
+	@[ ! -e .local/up ] || $(MAKE) down
 	rm -rf .local dist
 
 stack: # always asks the Go tool, which knows whether anything changed; renamed so that several makes may run at once

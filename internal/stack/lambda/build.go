@@ -48,7 +48,7 @@ func (b Builder) Emulator(ctx context.Context) (string, error) {
 // Function builds functions/<name> for this machine, as `make build` does for arm64, and returns the path of its
 // bootstrap. As in the bundle, the function's routes.yaml, if it has one, stands beside it.
 func (b Builder) Function(ctx context.Context, name string) (string, error) {
-	path, err := b.path(filepath.Join(name, "bootstrap"))
+	path, err := b.Built(name)
 	if err != nil {
 		return "", fmt.Errorf("build function %s: %w", name, err)
 	}
@@ -64,6 +64,9 @@ func (b Builder) Function(ctx context.Context, name string) (string, error) {
 	}
 	return path, nil
 }
+
+// Built returns the path at which [Builder.Function] leaves the bootstrap of functions/<name>.
+func (b Builder) Built(name string) (string, error) { return b.path(filepath.Join(name, "bootstrap")) }
 
 // Compile builds functions/<name> for a platform into the file out, stripped and reproducible.
 func (b Builder) Compile(ctx context.Context, name, goos, goarch, out string) error {

@@ -192,6 +192,7 @@ func (r *run) function(ctx context.Context, name, url string) (*lambda.Function,
 	builder := lambda.Builder{Root: r.Root, Log: r.log}
 	config := lambda.Config{Log: r.log, Timeout: 30 * time.Second, Env: []string{
 		"DATABASE_URL=" + url, "OUTBOX_ROUTES=" + routesFile, "OUTBOX_ROUTES_FILE=",
+		"DATABASE_SECRET_ARN=", "OUTBOX_DB_IAM_AUTH=", "OUTBOX_ROUTES_SECRET_ARN=", // whatever the shell has
 		"OUTBOX_MAX_ATTEMPTS=" + strconv.Itoa(maxAttempts), "OUTBOX_BATCH_SIZE=50",
 	}}
 	config.Env = append(config.Env, r.receiver.env()...)

@@ -18,6 +18,8 @@ const usage = `usage, in the repository's root:
   stack invoke -function NAME [-event FILE] [-timeout SECONDS]
                                                  run a function under the emulator; standard output is its reply
   stack run                                      the whole rail on local parts, 600 events
+  stack up [-folder DIR]                         the whole rail in the background, for exploration; prints how to use it
+  stack down [-folder DIR]                       ends it, and cleans up after a crash
 `
 
 func main() {
@@ -45,6 +47,8 @@ func run(ctx context.Context, args []string) error {
 		return invoke(ctx, args[1:])
 	case "run":
 		return runRail(ctx, os.Getenv("NO_COLOR") != "")
+	case "up", "serve", "down":
+		return keep(ctx, args[0], args[1:])
 	case "help", "-h", "--help":
 		_, err := os.Stdout.WriteString(usage)
 		return err
