@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// maxTold is how many differences are printed; a run in which everything failed has hundreds.
+const maxTold = 40
+
 func (r *run) say(format string, args ...any) { _, _ = fmt.Fprintf(r.Out, format, args...) }
 
 func (r *run) bold(text string) string { return r.style("1", text) }
@@ -35,15 +38,18 @@ func (r *run) table(title string, lines ...string) {
 func (r *run) report(rows []row, got arrivals, faults []string, took time.Duration) {
 	r.reportPasses()
 	r.reportDestinations(rows, got)
-	r.reportTroubles(rows)
+	r.reportTroubles(rows, got.lost)
 	if len(faults) == 0 {
 		r.reportVerified(rows, got)
 		r.say("\n%s %d events, %.1f s\n", r.style("32", "ok"), len(rows), took.Seconds())
 		return
 	}
 	r.say("\n%s\n  %s\n\n", r.bold("the last reply"), r.reply)
-	for _, fault := range faults {
+	for _, fault := range faults[:min(len(faults), maxTold)] {
 		r.say("%s %s\n", r.style("31", "difference:"), fault)
+	}
+	if more := len(faults) - maxTold; more > 0 {
+		r.say("and %d more\n", more)
 	}
 }
 
@@ -109,7 +115,7 @@ func (r *run) reportDestinations(rows []row, got arrivals) {
 }
 
 // reportTroubles groups the events that did not arrive at the first try by what became of them, and why.
-func (r *run) reportTroubles(rows []row) {
+func (r *run) reportTroubles(rows []row, lost map[string]int) {
 	groups := map[string]int{}
 	for _, end := range rows {
 		switch {
@@ -119,8 +125,10 @@ func (r *run) reportTroubles(rows []row) {
 			groups["left pending\tthe type is declared as known: another worker's"]++
 		case end.snoozes > 0:
 			groups["snoozed, then processed\t"+place(end.eventType)+" was out; no attempt was charged"]++
+		case lost[end.id] > 0:
+			groups["retried, then processed\tan answer of "+place(end.eventType)+" was lost"]++
 		case end.attempts > 1:
-			groups["retried, then processed\t"+place(end.eventType)+" failed, or its answer was lost"]++
+			groups["retried, then processed\t"+place(end.eventType)+" failed once"]++
 		}
 	}
 	lines := []string{"events\twhat became of them\twhy"}

@@ -157,10 +157,11 @@ func (r *run) play(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	r.say("%s %s\n", r.bold("migrate   "), reply)
-	if !lambda.Succeeded(reply) {
-		return errors.New("the migrate function failed")
+	var schema struct{ VersionBefore, VersionAfter int }
+	if err := json.Unmarshal(reply, &schema); err != nil || !lambda.Succeeded(reply) {
+		return fmt.Errorf("the migrate function failed: %s", reply)
 	}
+	r.say("%s schema version %d to %d\n", r.bold("migrated  "), schema.VersionBefore, schema.VersionAfter)
 	if err := r.insert(ctx, scenario()); err != nil {
 		return err
 	}
