@@ -42,6 +42,7 @@ type Config struct {
 	KnownTypes []string
 
 	BatchSize   int           // events per claim
+	LaneDepth   int           // events of one aggregate per claim; its default is the batch size
 	Visibility  time.Duration // length of a lease
 	MaxAttempts int           // attempts after which an event is discarded
 	BackoffBase time.Duration
@@ -49,6 +50,9 @@ type Config struct {
 	Snooze      time.Duration // delay of a snoozed event when its handler names none
 	MaxSnoozes  int           // snoozes after which an outage is taken for a permanent error
 	Concurrency int           // handlers at once; 1 runs strictly one after the other
+	// Linger is how long a pass goes on looking, every 20 ms, once it finds nothing more: a pass that lingers
+	// delivers at once what is committed while it runs. Zero ends the pass when the queue is empty.
+	Linger time.Duration
 
 	Stats    Stats            // nil: no statistics
 	Observer Observer         // nil: nobody watches
@@ -106,6 +110,7 @@ func (c Config) validate() error {
 		value int
 	}{
 		{"batch size", c.BatchSize},
+		{"lane depth", c.LaneDepth},
 		{"max attempts", c.MaxAttempts},
 		{"max snoozes", c.MaxSnoozes},
 		{"concurrency", c.Concurrency},
@@ -122,6 +127,7 @@ func (c Config) validate() error {
 		{"backoff base", c.BackoffBase},
 		{"backoff cap", c.BackoffCap},
 		{"snooze", c.Snooze},
+		{"linger", c.Linger},
 	} {
 		if d.value < 0 {
 			faults = append(faults, fmt.Errorf("%s: %v, takes a positive duration or zero for the default", d.name, d.value))

@@ -28,11 +28,11 @@ type handled struct {
 }
 
 // start runs a row's handler in a goroutine of its own. What happens first, its return or its abandonment, counts.
-func (b *batch) start(ctx context.Context, r *row, route Route) {
+func (p *pass) start(ctx context.Context, r *row, route Route) {
 	tell := func(h handled) {
 		select {
-		case b.handled <- h:
-		case <-b.over:
+		case p.handled <- h:
+		case <-p.over:
 		}
 	}
 	r.timer = time.AfterFunc(route.Timeout+abandonAfter, func() {
@@ -73,45 +73,45 @@ func taken(r *row, receipt Receipt, err error) handled {
 }
 
 // judge turns what a handler answered into the row's outcome, and tells whether it opened the destination's circuit.
-func (b *batch) judge(ctx context.Context, h handled, route Route) (s Settlement, benign, opened bool) {
+func (p *pass) judge(ctx context.Context, h handled, route Route) (s Settlement, benign, opened bool) {
 	switch {
 	case !h.failed:
-		b.circuits.succeeded(route.Destination)
-		return Settlement{Outcome: Processed, Detail: b.detail(ctx, h)}, false, false
+		p.circuits.succeeded(route.Destination)
+		return Settlement{Outcome: Processed, Detail: p.detail(ctx, h)}, false, false
 	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
 	case h.discard != nil:
 		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, false
 	case h.snooze != nil:
-		return b.snooze(h, route)
+		return p.snooze(h, route)
 	}
 	reason := h.reason
 	if h.timedOut && h.cut {
 		reason = ReasonHandlerTimeout
 	}
-	if b.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < b.config.MaxSnoozes {
-		return Settlement{Outcome: Snoozed, Reason: reason, Delay: b.config.Snooze}, false, false
+	if p.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < p.config.MaxSnoozes {
+		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
 	}
-	opened = b.circuits.failed(route.Destination, h.row.event.ID)
+	opened = p.circuits.failed(route.Destination, h.row.event.ID)
 	return Settlement{Outcome: Retry, Reason: reason}, false, opened
 }
 
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
-func (b *batch) snooze(h handled, route Route) (Settlement, bool, bool) {
+func (p *pass) snooze(h handled, route Route) (Settlement, bool, bool) {
 	reason := h.reason
-	if h.row.event.SnoozeCount() >= b.config.MaxSnoozes {
+	if h.row.event.SnoozeCount() >= p.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
-		opened := b.circuits.failed(route.Destination, h.row.event.ID)
+		opened := p.circuits.failed(route.Destination, h.row.event.ID)
 		return Settlement{Outcome: Retry, Reason: reason}, false, opened
 	}
-	opened := !b.circuits.isOpen(route.Destination)
-	b.circuits.trip(route.Destination)
-	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, b.config.Snooze)}, false, opened
+	opened := !p.circuits.isOpen(route.Destination)
+	p.circuits.trip(route.Destination)
+	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.config.Snooze)}, false, opened
 }
 
-func (b *batch) detail(ctx context.Context, h handled) []byte {
+func (p *pass) detail(ctx context.Context, h handled) []byte {
 	if h.refused != nil {
-		b.report.log(ctx, slog.LevelWarn, "detail_refused", slog.GroupValue(
+		p.report.log(ctx, slog.LevelWarn, "detail_refused", slog.GroupValue(
 			slog.String("eventId", h.row.event.ID), slog.String("error", h.refused.Error())))
 	}
 	return h.detail

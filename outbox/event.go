@@ -24,8 +24,8 @@ type Event struct {
 	IdempotencyKey string
 	// Attempts counts the tries charged so far, this one included; 1 on the first delivery.
 	Attempts int
-	// Recovered tells that the row's former lease ran out: the process that held it died. The store claims such
-	// a row alone, and the pass runs it with nothing else in flight.
+	// Recovered tells that the event was claimed with [ClaimRequest].Recover, after the process that held it died:
+	// it came alone, and the pass runs it with nothing else in flight.
 	Recovered bool
 	// Payload is the producer's JSON, byte for byte as PostgreSQL returns it. Handlers must not change it.
 	Payload json.RawMessage
@@ -36,8 +36,8 @@ type Event struct {
 // maxSnoozeDigits is the longest snooze count, sign included, that SQL takes for one.
 const maxSnoozeDigits = 16
 
-// aggregate is the key of a lane.
-type aggregate struct{ kind, id string }
+// Aggregate returns what the event stays in order with.
+func (e Event) Aggregate() Aggregate { return Aggregate{Type: e.AggregateType, ID: e.AggregateID} }
 
 // ClaimToken returns the token that fences this claim, or "" when Metadata carries none, none that is text, or an
 // empty one.

@@ -322,7 +322,7 @@ func (shortStore) Settle(context.Context, []outbox.Settlement, outbox.Backoff) (
 // silentStore never answers a claim.
 type silentStore struct{ *world }
 
-func (silentStore) Claim(ctx context.Context, _ outbox.ClaimRequest) ([]outbox.Event, error) {
+func (silentStore) Claim(ctx context.Context, _ outbox.ClaimRequest) (outbox.Claim, error) {
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return outbox.Claim{}, ctx.Err()
 }

@@ -162,14 +162,50 @@ func TestLanes(t *testing.T) {
 		w.wantLines(t, "settle", `settle a1=processed
 			settle b1=processed c1=retry(refused)`)
 	})
-	inBubble(t, "the_claim_waits_until_nothing_is_in_flight", func(t *testing.T) {
+	inBubble(t, "the_next_batch_does_not_wait_for_a_slow_handler", func(t *testing.T) {
 		w := newWorld(batch(ev("a1"), ev("b1")), batch(ev("c1")))
 		w.config.Concurrency = 2
 		w.replies["b1"] = taking(5*time.Second, nil)
 		w.run(t.Context(), t)
 		lines := w.lines("")
-		if last := slices.Index(lines, "settle b1=processed"); last < 0 || slices.Index(lines[last:], "handle c1") < 0 {
-			t.Errorf("journal is\n%s\nwant c1 behind b1's settle", w.text())
+		if last := slices.Index(lines, "settle b1=processed"); last < 0 || slices.Index(lines[:last], "handle c1") < 0 {
+			t.Errorf("journal is\n%s\nwant c1 before b1's settle", w.text())
+		}
+	})
+	inBubble(t, "a_slow_handler_is_waited_for_less_and_less_busily", func(t *testing.T) {
+		w := newWorld(batch(ev("a1"), ev("b1")))
+		w.config.Concurrency = 2
+		w.replies["b1"] = taking(9*time.Second, nil)
+		w.run(t.Context(), t)
+		if n := len(w.requests); n < 5 || n > 20 {
+			t.Errorf("%d claims while one handler took 9s, want about one a second", n)
+		}
+	})
+	inBubble(t, "what_is_claimed_ahead_is_bounded", func(t *testing.T) {
+		var batches [][]outbox.Event
+		for i := range 50 {
+			batches = append(batches, batch(ev(string(rune('0'+i))+"1"), ev(string(rune('0'+i))+"2")))
+		}
+		w := newWorld(batches...)
+		w.config.Concurrency, w.config.BatchSize = 2, 2
+		waiting, most := 0, 0
+		for _, events := range batches {
+			for _, event := range events {
+				w.replies[event.ID] = func(context.Context, outbox.Event) (outbox.Receipt, error) {
+					time.Sleep(time.Second)
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					waiting++
+					most = max(most, 2*(50-len(w.batches))-waiting)
+					return outbox.Receipt{}, nil
+				}
+			}
+		}
+		if result := w.run(t.Context(), t); result.Processed == 0 {
+			t.Errorf("processed nothing")
+		}
+		if most > 4*2+2 {
+			t.Errorf("up to %d events were claimed and not handled, want at most 10", most)
 		}
 	})
 }
@@ -236,7 +272,7 @@ type slowClaims struct {
 	delay time.Duration
 }
 
-func (s slowClaims) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+func (s slowClaims) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	time.Sleep(s.delay)
 	return s.world.Claim(ctx, req)
 }
@@ -344,11 +380,11 @@ func TestRecoveredRowsAlternateWithOrdinaryBatches(t *testing.T) {
 		w.run(t.Context(), t)
 		var got []bool
 		for _, req := range w.requests {
-			got = append(got, req.PreferRecovered)
+			got = append(got, req.Recover)
 		}
 		// ordinary first; then one recovered row after each ordinary batch
-		if want := []bool{false, true, false, true, true, false, false}; !slices.Equal(got, want) {
-			t.Errorf("claims prefer recovered rows %v, want %v", got, want)
+		if want := []bool{false, true, false, true, false, true, false}; !slices.Equal(got, want) {
+			t.Errorf("claims recover %v, want %v", got, want)
 		}
 	})
 }
@@ -362,20 +398,20 @@ func TestNumbersAreHandedOnAsConfigured(t *testing.T) {
 		backoff outbox.Backoff
 	}{
 		"defaults_are_SQLs": {
-			req:     outbox.ClaimRequest{BatchSize: 25, Visibility: 5 * time.Minute, MaxAttempts: 8},
+			req:     outbox.ClaimRequest{BatchSize: 25, LaneDepth: 25, Visibility: 5 * time.Minute, MaxAttempts: 8},
 			backoff: outbox.Backoff{Base: time.Minute, Cap: time.Hour, MaxAttempts: 8},
 		},
 		"out_of_range_is_the_stores_to_clamp": {
 			config: outbox.Config{
 				BatchSize: 5000, Visibility: time.Second, MaxAttempts: 99, BackoffBase: time.Millisecond, BackoffCap: 1000 * time.Hour,
 			},
-			req:     outbox.ClaimRequest{BatchSize: 5000, Visibility: time.Second, MaxAttempts: 99},
+			req:     outbox.ClaimRequest{BatchSize: 5000, LaneDepth: 5000, Visibility: time.Second, MaxAttempts: 99},
 			backoff: outbox.Backoff{Base: time.Millisecond, Cap: 1000 * time.Hour, MaxAttempts: 99},
 		},
 		"a_pass_may_name_its_batch_size": {
 			config:  outbox.Config{BatchSize: 10},
 			pass:    outbox.Pass{BatchSize: 3},
-			req:     outbox.ClaimRequest{BatchSize: 3, Visibility: 5 * time.Minute, MaxAttempts: 8},
+			req:     outbox.ClaimRequest{BatchSize: 3, LaneDepth: 3, Visibility: 5 * time.Minute, MaxAttempts: 8},
 			backoff: outbox.Backoff{Base: time.Minute, Cap: time.Hour, MaxAttempts: 8},
 		},
 	} {

@@ -243,21 +243,26 @@ func TestTwoPassesAtOnceOnOneWorker(t *testing.T) {
 
 func TestPassDrainsAHotAggregate(t *testing.T) {
 	t.Parallel()
-	store, recorder := &outboxtest.Memory{}, &outboxtest.Recorder{}
-	for i := range 50 {
-		store.Insert(outboxtest.Row{ID: fmt.Sprint(i), AggregateID: "hot", Type: "t"})
-	}
-	worker, err := outbox.NewWorker(outbox.Config{Store: store, Registry: outbox.Registry{"t": {Handler: recorder}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := worker.Run(t.Context(), outbox.Pass{})
-	if err != nil || result.Processed != 50 || result.Batches != 50 {
-		t.Errorf("processed %d in %d batches, error %v, want 50 in 50", result.Processed, result.Batches, err)
-	}
-	for i, event := range recorder.Events() {
-		if event.ID != fmt.Sprint(i) {
-			t.Fatalf("delivery %d is %s, want it in order", i, event.ID)
+	for _, c := range []struct{ depth, batches int }{{depth: 1, batches: 50}, {depth: 0, batches: 2}} {
+		store, recorder := &outboxtest.Memory{}, &outboxtest.Recorder{}
+		for i := range 50 {
+			store.Insert(outboxtest.Row{ID: fmt.Sprint(i), AggregateID: "hot", Type: "t"})
+		}
+		worker, err := outbox.NewWorker(outbox.Config{
+			Store: store, Registry: outbox.Registry{"t": {Handler: recorder}}, LaneDepth: c.depth,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := worker.Run(t.Context(), outbox.Pass{})
+		if err != nil || result.Processed != 50 || result.Batches != c.batches {
+			t.Errorf("depth %d: processed %d in %d batches, error %v, want 50 in %d",
+				c.depth, result.Processed, result.Batches, err, c.batches)
+		}
+		for i, event := range recorder.Events() {
+			if event.ID != fmt.Sprint(i) {
+				t.Fatalf("depth %d: delivery %d is %s, want it in order", c.depth, i, event.ID)
+			}
 		}
 	}
 }

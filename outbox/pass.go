@@ -16,7 +16,8 @@ const (
 	maxLease = time.Hour
 )
 
-// pass is the state of one Run. Only the goroutine of Run touches it.
+// pass is the state of one Run. One loop, on the goroutine of Run, owns all of it; it hears by channels from the
+// handlers, and from the one claim and the one settle call that may be under way beside them.
 type pass struct {
 	config   Config
 	report   reporter
@@ -28,11 +29,30 @@ type pass struct {
 	circuits circuits
 	seen     map[string]bool // events whose handler was started and that are not confirmed done
 	counts   Result
+
+	reader
+	lanes     lanes
+	aside     []*row // not started for want of time
+	running   int    // handlers
+	open      int    // rows claimed and not answered yet, releases included
+	openBytes int    // of their payloads
+	ended     bool   // every destination is out: nothing more is started
+	done      [2][]string
+
+	unsettled []entry
+	settling  bool
+	failure   *StoreError
+
+	handled chan handled
+	settled chan settled
+	claimed chan claimed
+	over    chan struct{} // closed at the end: nobody listens any more
 }
 
 func newPass(ctx context.Context, config Config, settings Pass) *pass {
 	registry := config.Registry.snapshot()
 	config.BatchSize = orDefault(settings.BatchSize, config.BatchSize)
+	config.LaneDepth = orDefault(config.LaneDepth, config.BatchSize)
 	return &pass{
 		config:   config,
 		report:   reporter{logger: config.Logger, observer: config.Observer},
@@ -43,6 +63,12 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 		lease:    min(max(config.Visibility, minLease), maxLease),
 		seen:     map[string]bool{},
 		counts:   Result{ByEventType: map[string]TypeCounts{}, DiscardedEventIDs: []string{}},
+		reader:   reader{cycle: cycle{idle: true}},
+		lanes:    lanes{byAggregate: map[Aggregate]*lane{}},
+		handled:  make(chan handled),
+		settled:  make(chan settled),
+		claimed:  make(chan claimed),
+		over:     make(chan struct{}),
 	}
 }
 
@@ -60,53 +86,84 @@ func (p *pass) types() (claimable, held []string) {
 	return claimable, held
 }
 
-// drain claims and delivers batch after batch. Rows whose process died come one at a time, between the ordinary
-// batches, so that neither can starve the other.
-func (p *pass) drain(ctx context.Context) error {
-	preferRecovered := false
-	for p.budget.left() > 0 && ctx.Err() == nil {
-		claimable, held := p.types()
-		if len(claimable) == 0 {
-			return nil
+// run claims, delivers and settles, all three at once, until nothing is claimable or nothing more may be started.
+func (p *pass) run(ctx context.Context) error {
+	defer close(p.over)
+	for {
+		p.startRows(ctx)
+		p.flush(ctx)
+		wait := p.read(ctx)
+		if p.running == 0 && !p.settling && !p.claiming && wait == 0 {
+			break
 		}
-		sent := p.budget.elapsed() // before the claim: the lease can't end earlier than by this count
-		events, err := p.claim(ctx, ClaimRequest{
-			EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held,
-			BatchSize: p.config.BatchSize, Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
-			PreferRecovered: preferRecovered,
-		})
-		switch {
-		case ctx.Err() != nil && err != nil:
-			continue // the invocation was cancelled: that ends the loop, and is no fault of the store
-		case err != nil:
-			return &StoreError{Op: "claim", Err: err}
-		case len(events) == 0:
-			return nil
+		p.hear(ctx, wait)
+	}
+	return p.finish(ctx)
+}
+
+// hear takes the next message, or returns after wait; zero waits for a message.
+func (p *pass) hear(ctx context.Context, wait time.Duration) {
+	var timeout <-chan time.Time
+	var canceled <-chan struct{}
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		timeout, canceled = timer.C, ctx.Done()
+	}
+	select {
+	case h := <-p.handled:
+		p.returned(ctx, h)
+		p.gather(ctx)
+	case s := <-p.settled:
+		p.answered(ctx, s)
+	case c := <-p.claimed:
+		p.accept(ctx, c)
+	case <-timeout:
+	case <-canceled:
+	}
+}
+
+// finish hands back what was not started, and what a failing store did not take at first.
+func (p *pass) finish(ctx context.Context) error {
+	delay := time.Duration(0)
+	if p.ended {
+		delay = p.config.Snooze
+	}
+	p.release(append(p.aside, p.lanes.takeAll()...), delay)
+	p.aside = nil
+	for len(p.unsettled) > 0 {
+		s := p.settleNow(ctx, p.nextEntries())
+		p.answered(ctx, s)
+		if s.err != nil {
+			break
 		}
-		p.counts.Batches++
-		p.counts.Claimed += len(events)
-		p.report.observe("claimed", len(events))
-		preferRecovered = !events[0].Recovered
-		if err := newBatch(p, events, sent+p.lease).run(ctx); err != nil {
-			return err
-		}
+	}
+	if p.failure != nil {
+		return p.failure
 	}
 	return nil
 }
 
-func (p *pass) claim(ctx context.Context, req ClaimRequest) ([]Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
-	defer cancel()
-	return p.config.Store.Claim(ctx, req)
+// mayStart tells whether a slot is free. With one slot a row's acknowledgement belongs to its turn.
+func (p *pass) mayStart(ctx context.Context) bool {
+	if p.ended || p.failure != nil || ctx.Err() != nil || p.running >= p.config.Concurrency {
+		return false
+	}
+	return p.config.Concurrency > 1 || (!p.settling && len(p.unsettled) == 0)
 }
 
-// settle acknowledges under what the invocation has left, even when ctx is cancelled: the reserve is there for it.
-func (p *pass) settle(ctx context.Context, batch []Settlement) ([]Answer, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
-	defer cancel()
-	return p.config.Store.Settle(ctx, batch, Backoff{
-		Base: p.config.BackoffBase, Cap: p.config.BackoffCap, MaxAttempts: p.config.MaxAttempts,
-	})
+func (p *pass) startRows(ctx context.Context) {
+	for p.mayStart(ctx) {
+		next := p.lanes.next()
+		if next == nil {
+			break
+		}
+		p.begin(ctx, next)
+	}
+	if p.running == 0 && p.lanes.waiting == 0 && !p.settling && len(p.unsettled) == 0 {
+		p.release(p.aside, 0)
+		p.aside = nil
+	}
 }
 
 // count changes the counters of one type.

@@ -10,9 +10,9 @@ import (
 // data; package outboxtest holds the suite that says what each method must do.
 type Store interface {
 	// Claim takes due events for this caller, oldest first, and leases them to it. The events come in any order.
-	// No two of them, and none that anybody else holds, belong to one aggregate in such a way that one blocks
-	// the other. An empty answer means that nothing is claimable now.
-	Claim(ctx context.Context, req ClaimRequest) ([]Event, error)
+	// Those of one aggregate are its oldest unfinished ones, without a gap; none of them, and none that anybody
+	// else holds, is blocked by an event of the aggregate outside the answer.
+	Claim(ctx context.Context, req ClaimRequest) (Claim, error)
 	// Settle writes outcomes, each fenced by its claim token, and answers each in its place. A lost lease is the
 	// answer [Missed], never an error; on an error nothing is known to have been written.
 	Settle(ctx context.Context, batch []Settlement, backoff Backoff) ([]Answer, error)
@@ -32,15 +32,39 @@ type ClaimRequest struct {
 	KnownTypes []string
 	// HeldTypes are types of this worker's that must wait: not claimed, and always blocking.
 	HeldTypes []string
-	// BatchSize is the largest number of events to return. The store clamps it to 1..100; zero means 25.
+	// BatchSize is the largest number of events to return. The store clamps it to 1..1,000; zero means 25.
 	BatchSize int
+	// LaneDepth is the largest number of events of one aggregate. Clamped to 1..1,000; zero means 25.
+	LaneDepth int
 	// Visibility is the lease's length in whole seconds. The store clamps it to 5 min..1 h; zero means 5 min.
 	Visibility time.Duration
 	// MaxAttempts is the ceiling: due events at or past it are discarded. Clamped to 1..20; zero means 8.
 	MaxAttempts int
-	// PreferRecovered asks for one event whose lease ran out, alone, before any other. Otherwise such an event
-	// is returned, alone too, only when nothing else is claimable.
-	PreferRecovered bool
+	// Cursor is where to go on reading the queue, from a [Claim]; empty means its start. What an earlier claim of
+	// the same pass left behind its cursor is not looked at again.
+	Cursor string
+	// Lanes are aggregates to look at wherever the cursor stands.
+	Lanes []Aggregate
+	// Recover asks for one event of Lanes and nothing else: the oldest that nothing blocks, also when its lease
+	// ran out. Otherwise such events are reported, in [Claim].Lost, and left.
+	Recover bool
+}
+
+// Aggregate names events that stay in order: those of one entity.
+type Aggregate struct {
+	Type string
+	ID   string // a UUID in its text form
+}
+
+// Claim is what a claim found.
+type Claim struct {
+	Events []Event
+	// Cursor is where the next claim goes on. It is opaque, and good for the same types or fewer.
+	Cursor string
+	// End tells that every event behind the request's cursor was considered.
+	End bool
+	// Lost are aggregates, seen on the way, whose oldest event is free for a claim with Recover: its lease ran out.
+	Lost []Aggregate
 }
 
 // Outcome says what became of a claimed event.

@@ -29,6 +29,12 @@ func NewWorker(config Config) (*Worker, error) {
 	return &Worker{config: config.withDefaults()}, nil
 }
 
+// The operations of a store.
+const (
+	opClaim  = "claim"
+	opSettle = "settle"
+)
+
 // StoreError is the failure of a store that ended a pass.
 type StoreError struct {
 	Op  string // claim or settle
@@ -56,7 +62,7 @@ func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 	if types, _ := p.types(); len(types) == 0 {
 		return p.skip(ReasonBudgetTooSmall), nil
 	}
-	if err := p.drain(ctx); err != nil {
+	if err := p.run(ctx); err != nil {
 		return p.result(false), err
 	}
 	if p.circuits.any() {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -74,22 +76,30 @@ func (w *world) handle(ctx context.Context, event outbox.Event) (outbox.Receipt,
 	return outbox.Receipt{}, nil
 }
 
-func (w *world) Claim(_ context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+// Claim answers with the next batch; those of recovered events are reported, and come when they are asked for.
+func (w *world) Claim(_ context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	w.note("claim")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.requests = append(w.requests, req)
 	if w.claimErr != nil {
 		if err := w.claimErr(len(w.requests)); err != nil {
-			return nil, err
+			return outbox.Claim{}, err
 		}
 	}
-	if len(w.batches) == 0 {
-		return nil, nil
+	isNext := func(batch []outbox.Event) bool { return len(batch) == 0 || batch[0].Recovered == req.Recover }
+	claim := outbox.Claim{Cursor: strconv.Itoa(len(w.requests))}
+	if next := slices.IndexFunc(w.batches, isNext); next >= 0 {
+		claim.Events = w.batches[next]
+		w.batches = slices.Delete(slices.Clone(w.batches), next, next+1)
 	}
-	batch := w.batches[0]
-	w.batches = w.batches[1:]
-	return batch, nil
+	claim.End = !slices.ContainsFunc(w.batches, isNext)
+	for _, batch := range w.batches {
+		if len(batch) > 0 && batch[0].Recovered {
+			claim.Lost = append(claim.Lost, batch[0].Aggregate())
+		}
+	}
+	return claim, nil
 }
 
 func (w *world) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {

@@ -122,126 +122,248 @@ begin
 end
 $$;
 
--- Takes due rows, oldest first, and leases each under a fresh token: the one implementation behind every claim.
--- p_types are claimed; p_passable are the types whose unfinished rows don't block their aggregate. p_kind: 'any',
--- 'ordinary' (leases that ran out are left, and block), 'recovered' (at most one row, whose lease ran out), or 'front'
--- (the same, if one stands among a type's first rows: looking further reads the whole backlog when there is none).
--- Arguments are trusted: callers clamp.
-create function public.outbox_take(
-  p_types text[], p_passable text[], p_kind text, p_batch_size int, p_visibility_seconds int, p_max_attempts int
-) returns setof public.outbox_events
+-- Claims runs of rows for one worker, and leases each row under a fresh token: the one implementation behind every claim.
+--
+-- Of each free aggregate up to p_lane_depth consecutive rows are taken, its oldest first, up to the first that may not be
+-- taken; when the batch is full, every aggregate's oldest row comes before any second one, and so on. Types and known
+-- types mean what they mean in outbox_claim_batch; p_held_event_types are never claimed and always block, dormant or not.
+--
+-- The queue is read in order, from p_cursor on ({}: from its start), each row once: what is blocked costs one probe per
+-- aggregate. Aggregates named in p_aggregate_types and p_aggregate_ids are looked at first, wherever the cursor stands.
+-- About 10,000 rows are read at most, and payloads of 8 MB as they are stored are taken, or one row.
+--
+-- p_lost says what to do with a row whose lease ran out. It may be what killed its process:
+--   report   leave it, and name its aggregate when it is the oldest there;
+--   recover  look at the named aggregates only, and take one row, the oldest free one, such a row or not;
+--   take     take it like any other, and read to the end of the queue.
+--
+-- The last row answered has only a state: "cursor", where to go on; "end", whether everything behind p_cursor was considered;
+-- "lost", the aggregates to recover. Whoever goes on from a cursor must begin again at the start now and then: rows
+-- that it passed may have become free.
+--
+-- Clamps: batch and lane depth 1..1000, the others as in outbox_claim_batch. A caller in repeatable read gets 40001 where
+-- another transaction was faster.
+create function public.outbox_claim_lanes(
+  p_event_types        text[],
+  p_known_event_types  text[] default '{}',
+  p_held_event_types   text[] default '{}',
+  p_batch_size         int    default 25,
+  p_lane_depth         int    default 25,
+  p_visibility_seconds int    default 300,
+  p_max_attempts       int    default 8,
+  p_cursor             jsonb  default '{}',
+  p_aggregate_types    text[] default '{}',
+  p_aggregate_ids      uuid[] default '{}',
+  p_lost               text   default 'report'
+) returns table (
+  id uuid, created_at timestamptz, available_at timestamptz, processed_at timestamptz, aggregate_type text,
+  aggregate_id uuid, event_type text, idempotency_key text, status text, attempts int, payload jsonb, error text,
+  metadata jsonb, "position" bigint, unfinished boolean, wake_at timestamptz, spent smallint, state jsonb
+)
 language plpgsql volatile
 set search_path = public, pg_catalog
+-- No plan but nested loops over the indexes below is ever right, whatever the statistics say; so it is planned once.
 set enable_bitmapscan = off
 set enable_seqscan = off
-set plan_cache_mode = force_custom_plan
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
+#variable_conflict use_column
 declare
-  v_lost    boolean := p_kind in ('recovered', 'front');
-  v_wanted  int := case when v_lost then 1 else p_batch_size end;
-  -- With many types each gets a smaller window; what that misses the next round finds.
-  v_window  int := case when p_kind = 'recovered' then null
-                        else greatest(p_batch_size * 10 / greatest(cardinality(p_types), 10), 8) end;
-  v_delayed int := 1000;
-  v_ids     uuid[];
-  v_cut     boolean;  -- some type had more candidates than its window
-  v_horizon bigint;   -- positions past it may have older candidates outside a window
-  v_taken   int;
+  c_effort   constant int := 10000;      -- rows
+  c_bytes    constant bigint := 8388608;
+  c_last     constant bigint := 9223372036854775807;
+  c_first    constant bigint := -c_last;
+  v_held     text[] := array_remove(coalesce(p_held_event_types, '{}'), null);
+  v_types    text[];
+  v_passable text[];
+  v_ceiling  int := least(greatest(coalesce(p_max_attempts, 8), 1), 20);
+  v_lease    interval := make_interval(secs => least(greatest(coalesce(p_visibility_seconds, 300), 300), 3600));
+  v_depth    int := case when p_lost = 'recover' then 1 else least(greatest(coalesce(p_lane_depth, 25), 1), 1000) end;
+  v_wanted   int := case when p_lost = 'recover' then 1 else least(greatest(coalesce(p_batch_size, 25), 1), 1000) end;
+  v_fresh    bigint := coalesce((p_cursor ->> 'fresh')::bigint, c_first);
+  v_wake     timestamptz := coalesce((p_cursor ->> 'wakeAt')::timestamptz, '-infinity');
+  v_woken    bigint := coalesce((p_cursor ->> 'wakePosition')::bigint, c_first);
+  v_window   int;  -- fresh rows read of each type
+  v_delayed  int;  -- delayed rows read of each type
+  v_effort   int := 0;
+  v_end      boolean;
+  v_lost     jsonb := '[]';
+  v_pick     record;
+  v_lock     record;
+  v_left     record;
+  v_taken    int;
 begin
+  -- A missing filter must never widen into "everything".
+  if p_event_types is null or cardinality(p_event_types) = 0 then
+    raise exception 'outbox_claim_allowlist_required' using errcode = '22023';
+  end if;
+  v_types := array(select distinct t from unnest(p_event_types) t where btrim(t, ' ') <> '' and t <> all (v_held));
+  -- Known or dormant types don't block, unless this caller claims or holds them.
+  v_passable := array(
+    select t from (select unnest(p_known_event_types) union select d.event_type from outbox_dormant_event_types d) p (t)
+    where t is not null and t <> all (v_types) and t <> all (v_held));
+  v_window := case when p_lost = 'recover' then 0 else greatest(v_wanted / greatest(cardinality(v_types), 1), 8) end;
+  v_delayed := case when p_lost = 'recover' then 0 else 1000 end;
+
+  perform outbox_discard_spent(v_types, v_ceiling);
   loop
-    -- 1. Pick. Each type is read through its index in claim order, and a row's blockers by one probe each. The
-    -- scalar subquery keeps the planner from merging whole aggregates.
-    with candidates as materialized (
-      select c.id, c.position, c.delayed, t.event_type
-      from unnest(p_types) as t (event_type)
+    -- 1. Pick. Each type is read through its index in claim order; the aggregates found are then probed once each, for
+    -- their oldest rows. Laterals with a limit leave the planner no other way.
+    with seen as materialized (
+      select t.event_type, r.*
+      from unnest(v_types) as t (event_type)
       cross join lateral (
-        (select e.id, e.position, false as delayed
+        (select e.position, e.wake_at, e.aggregate_type, e.aggregate_id
          from outbox_events e
-         where not v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at is null
-           and e.available_at <= now() and e.attempts < p_max_attempts
-           and (p_kind = 'any' or e.status <> 'processing')
-           and (select true from outbox_events o
-                where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
-                  and o.position < e.position and o.event_type <> all (p_passable)
-                order by o.position limit 1) is null
+         where e.unfinished and e.event_type = t.event_type and e.wake_at is null and e.position > v_fresh
          order by e.wake_at, e.position
          limit v_window)
         union all
-        (select e.id, e.position, true
+        (select e.position, e.wake_at, e.aggregate_type, e.aggregate_id
          from outbox_events e
-         where not v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
-           and e.available_at <= now() and e.attempts < p_max_attempts
-           and (select true from outbox_events o
-                where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
-                  and o.position < e.position and o.event_type <> all (p_passable)
-                order by o.position limit 1) is null
+         where e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
+           and (e.wake_at, e.position) > (v_wake, v_woken)
          order by e.wake_at, e.position
          limit v_delayed)
+      ) r
+    ), ends as materialized (
+      select count(*) filter (where s.wake_at is null) >= v_window as fresh_cut,
+             max(s.position) filter (where s.wake_at is null) as fresh,
+             count(s.wake_at) >= v_delayed as delayed_cut,
+             max(s.wake_at) as wake_at,
+             (array_agg(s.position order by s.wake_at desc, s.position desc) filter (where s.wake_at is not null))[1] as woken,
+             count(*) as rows
+      from seen s group by s.event_type
+    ), horizon as materialized (
+      -- Of a type whose window was full, rows past it are not known yet: nobody's are taken past the nearest such place.
+      select min(e.fresh) filter (where e.fresh_cut) as fresh, max(e.fresh) as last,
+             bool_or(e.delayed_cut) as delayed_cut, max(e.wake_at) as wake_at, coalesce(sum(e.rows), 0) as rows
+      from ends e
+    ), lanes as materialized (
+      select u.aggregate_type, u.aggregate_id, max(u.upto) as upto, least(v_depth, max(u.depth)) as depth
+      from (
+        select s.aggregate_type, s.aggregate_id, max(s.position) as upto, count(*) as depth
+        from seen s, horizon h
+        where h.fresh is null or s.position <= h.fresh
+        group by s.aggregate_type, s.aggregate_id
         union all
-        -- Lost leases: the window limits what is read, and only they are probed.
-        (select x.id, x.position, false
-         from (select e.id, e.position, e.status, e.available_at, e.attempts, e.aggregate_type, e.aggregate_id
-               from outbox_events e
-               where v_lost and e.unfinished and e.event_type = t.event_type and e.wake_at is null
-               order by e.wake_at, e.position
-               limit v_window) x
-         where x.status = 'processing' and x.available_at <= now() and x.attempts < p_max_attempts
-           and (select true from outbox_events o
-                where o.unfinished and o.aggregate_type = x.aggregate_type and o.aggregate_id = x.aggregate_id
-                  and o.position < x.position and o.event_type <> all (p_passable)
-                order by o.position limit 1) is null)
-      ) c
-    ), windows as (
-      select max(position) filter (where not delayed) as last,
-             count(*) filter (where not delayed) >= v_window as fresh_cut,
-             count(*) filter (where delayed) >= v_delayed as delayed_cut
-      from candidates group by event_type
+        select a.t, a.i, c_last, v_depth
+        from unnest(p_aggregate_types, p_aggregate_ids) as a (t, i) where v_effort = 0
+      ) u
+      group by u.aggregate_type, u.aggregate_id
+    ), rows as materialized (
+      select r.id, r.position, r.wake_at, r.rank, r.free, r.lost, l.aggregate_type, l.aggregate_id
+      from lanes l
+      cross join lateral (
+        select x.id, x.position, x.wake_at, row_number() over run as rank,
+          bool_and(x.due and (p_lost <> 'report' or x.status <> 'processing')) over run as free,
+          x.due and p_lost = 'report' and x.status = 'processing' as lost
+        from (
+          select o.id, o.position, o.wake_at, o.status,
+            o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
+          from outbox_events o
+          where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
+            and o.position <= l.upto and o.event_type <> all (v_passable)
+          order by o.position
+          limit l.depth
+        ) x
+        window run as (order by x.position)
+      ) r
+    ), picks as materialized (
+      select r.id, r.position, r.wake_at is not null as delayed from rows r where r.free order by r.rank, r.position
     )
-    select (select array_agg(id) from candidates),
-           coalesce((select bool_or(fresh_cut or delayed_cut) from windows), false),
-           (select min(last) from windows where fresh_cut)
-    into v_ids, v_cut, v_horizon;
-    exit when v_ids is null; -- and with = any (null) the planner may choose to read everything
+    select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.rows as effort,
+           (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.lost and r.rank = 1) as lost,
+           coalesce(h.fresh, h.last, v_fresh) as fresh,
+           h.wake_at is not null and exists (select from seen s where s.wake_at is not null and s.position > h.fresh) as postponed,
+           coalesce(w.wake_at, h.wake_at, v_wake) as wake_at,
+           coalesce(w.woken, case when h.wake_at is null then v_woken else c_last end) as woken
+    into v_pick
+    from horizon h
+    left join (select e.wake_at, e.woken from ends e where e.delayed_cut order by e.wake_at, e.woken limit 1) w on true
+    left join (select array_agg(p.id) as ids, array_agg(p.position) as positions, array_agg(p.delayed) as delayed
+               from picks p) k on true;
+    v_effort := v_effort + 1 + v_pick.effort;
+    v_lost := v_lost || coalesce(v_pick.lost, '[]');
 
     -- 2. Lock what is still as it was: a lock rechecks only what its own statement says.
-    select array_agg(l.id) into v_ids
+    select array_agg(k.id) filter (where k.fits) as ids, array_agg(k.ctid) filter (where k.fits) as places,
+      array_agg(k.aggregate_type) filter (where k.fits) as types,
+      array_agg(k.aggregate_id) filter (where k.fits) as aggregates,
+      array_agg(k.position) filter (where k.fits) as positions,
+      max(k.n) filter (where k.fits) as last, count(*) >= v_wanted or not coalesce(bool_and(k.fits), true) as filled
+    into v_lock
     from (
-      select e.id
-      from outbox_events e
-      where e.id = any (v_ids) and (v_horizon is null or e.position <= v_horizon)
-        and e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < p_max_attempts
-        and (p_kind = 'any' or (e.status = 'processing') = v_lost)
-      order by e.position
-      limit v_wanted
-      for no key update skip locked
-    ) l;
-
-    -- 3. Lease, after one more look at what blocks: a commit between 1 and 2 may have changed it.
+      select l.*, sum(l.size) over (order by l.n) - l.size < c_bytes as fits
+      from (
+        select e.id, e.ctid, e.aggregate_type, e.aggregate_id, e.position, p.n, pg_column_size(e.payload) as size
+        from unnest(v_pick.ids) with ordinality as p (id, n)
+        join outbox_events e on e.id = p.id
+        where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
+          and (p_lost <> 'report' or e.status <> 'processing')
+        order by p.n
+        limit v_wanted
+        for no key update of e skip locked
+      ) l
+    ) k;
     v_taken := 0;
-    if v_ids is not null then
+    if v_lock.ids is not null then
+      -- 3. Lease the rows that are still their aggregate's oldest, one after the other: what a commit between 1 and 2
+      -- changed, or what somebody else has locked, shows as another row in that place, and ends the run. A locked row
+      -- stays where it is, so it is found by its place.
       return query
       update outbox_events e
       set status = 'processing',
           attempts = e.attempts + 1,
-          available_at = now() + make_interval(secs => p_visibility_seconds),
+          available_at = now() + v_lease,
           metadata = case when jsonb_typeof(e.metadata) = 'object' then e.metadata else '{}' end
-            || jsonb_build_object('lastClaimedAt', now(), 'claimToken', gen_random_uuid()::text)
-      where e.id = any (v_ids)
-        and (select true from outbox_events o
-             where o.unfinished and o.aggregate_type = e.aggregate_type and o.aggregate_id = e.aggregate_id
-               and o.position < e.position and o.event_type <> all (p_passable)
-             order by o.position limit 1) is null
-      returning e.*;
+            || jsonb_build_object('lastClaimedAt', now(), 'claimToken', gen_random_uuid())
+      from (
+        select u.ctid
+        from (
+          select k.aggregate_type, k.aggregate_id,
+            array_agg(k.id order by k.position) as ids, array_agg(k.ctid order by k.position) as places
+          from unnest(v_lock.ids, v_lock.places, v_lock.types, v_lock.aggregates, v_lock.positions)
+            as k (id, ctid, aggregate_type, aggregate_id, position)
+          group by k.aggregate_type, k.aggregate_id
+        ) l
+        cross join lateral unnest(l.ids, l.places, array(
+          select f.id from outbox_events f
+          where f.unfinished and f.aggregate_type = l.aggregate_type and f.aggregate_id = l.aggregate_id
+            and f.event_type <> all (v_passable)
+          order by f.position
+          limit cardinality(l.ids))) as u (id, ctid, oldest)
+        where u.id = u.oldest
+      ) as free
+      where e.ctid = free.ctid
+      returning e.*, null::jsonb;
       get diagnostics v_taken = row_count;
     end if;
 
+    -- 4. Read on behind what was considered: everything, or, once the batch is full, the picks up to the last locked.
+    select min(p.position) filter (where not p.delayed and p.position > v_fresh) as fresh,
+           coalesce(bool_or(p.delayed), false) as delayed
+    into v_left
+    from unnest(v_pick.positions, v_pick.delayed) with ordinality as p (position, delayed, n)
+    where v_lock.filled and p.n > v_lock.last;
+    v_fresh := greatest(v_fresh, least(v_pick.fresh, v_left.fresh - 1));
+    if not v_left.delayed and not v_pick.postponed then
+      v_wake := v_pick.wake_at;
+      v_woken := v_pick.woken;
+    end if;
+    v_end := not (v_pick.more or v_left.fresh is not null or v_left.delayed);
     v_wanted := v_wanted - v_taken;
-    exit when v_wanted <= 0 or not v_cut or v_lost;
-    -- Rows locked by others filled a window: look further, so that they don't use up the batch.
-    v_window := v_window * 8;
-    v_delayed := v_delayed * 8;
+    exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
+    v_window := case when v_taken = 0 then least(v_window * 4, c_effort)
+                     else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
   end loop;
+  state := jsonb_build_object('end', v_end, 'lost', v_lost,
+    'cursor', jsonb_build_object('fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken));
+  return next; -- the other columns are null
 end
 $$;
 
@@ -255,26 +377,14 @@ create function public.outbox_claim_batch(
 language plpgsql volatile
 set search_path = public, pg_catalog
 as $$
-declare
-  v_types   text[];
-  v_ceiling int := least(greatest(coalesce(p_max_attempts, 8), 1), 20);
 begin
-  -- A missing filter must never widen into "everything".
-  if p_event_types is null or cardinality(p_event_types) = 0 then
-    raise exception 'outbox_claim_allowlist_required' using errcode = '22023';
-  end if;
-  v_types := array(select distinct t from unnest(p_event_types) t where btrim(t, ' ') <> '');
-
-  perform outbox_discard_spent(v_types, v_ceiling);
-  return query select * from outbox_take(
-    v_types,
-    -- Known or dormant types don't block, unless this caller claims them.
-    array(select t from (select unnest(p_known_event_types) union select event_type from outbox_dormant_event_types) p (t)
-          where t is not null and t <> all (v_types)),
-    'any',
-    least(greatest(coalesce(p_batch_size, 25), 1), 100),
-    least(greatest(coalesce(p_visibility_seconds, 300), 300), 3600),
-    v_ceiling);
+  return query
+  select t.id, t.created_at, t.available_at, t.processed_at, t.aggregate_type, t.aggregate_id, t.event_type,
+    t.idempotency_key, t.status, t.attempts, t.payload, t.error, t.metadata, t.position, t.unfinished, t.wake_at, t.spent
+  from outbox_claim_lanes(
+    p_event_types, p_known_event_types, '{}', least(greatest(coalesce(p_batch_size, 25), 1), 100), 1,
+    p_visibility_seconds, p_max_attempts, p_lost => 'take') t
+  where t.state is null;
 end
 $$;
 
@@ -301,16 +411,19 @@ language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
 set enable_seqscan = off
-set plan_cache_mode = force_custom_plan
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
   v_base    int := least(greatest(coalesce(p_base_delay_seconds, 60), 5), 3600);
   v_cap     int := least(greatest(v_base, coalesce(p_max_delay_seconds, 3600)), 86400);
   v_ceiling int := least(greatest(coalesce(p_max_attempts, 8), 1), 20);
-  v_free    uuid[];
-  v_settled int[];
+  v_mine    record;  -- the entries that hold their row, and whose row nobody else has locked
   v_answers text[];
+  v_entry   record;
 begin
   if p_event_ids is null or p_claim_tokens is null or p_outcomes is null or p_reasons is null or p_details is null
      or p_delay_seconds is null
@@ -318,26 +431,33 @@ begin
           cardinality(p_reasons), cardinality(p_details), cardinality(p_delay_seconds)]) then
     raise exception 'outbox_settle_invalid_input' using errcode = '22023';
   end if;
+  v_answers := array_fill('missed'::text, array[cardinality(p_event_ids)]);
 
   -- Wait for the rows in one fixed order, so that overlapping calls can't deadlock, then look again.
   if p_wait then
-    v_free := array(select e.id from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing'
-                    order by e.id for no key update);
-  else
-    v_free := array(select e.id from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing'
-                    order by e.id for no key update skip locked);
+    perform from unnest(p_event_ids) as i (id) join outbox_events e on e.id = i.id
+      where e.status = 'processing' order by e.id for no key update of e;
   end if;
+  select array_agg(k.n) as n, array_agg(k.ctid) as places, array_agg(k.outcome) as outcomes, array_agg(k.reason) as reasons,
+    array_agg(k.detail) as details, array_agg(k.delay) as delays,
+    array_agg(case when k.outcome = 'retry' and k.attempts >= v_ceiling then 'discard' else k.outcome end) as effects
+  into v_mine
+  from (
+    select distinct on (l.id) l.*
+    from (
+      select s.*, e.ctid, e.attempts, e.metadata ->> 'claimToken' as held_under
+      from unnest(p_event_ids, p_claim_tokens, p_outcomes, p_reasons, p_details, p_delay_seconds)
+        with ordinality as s (id, token, outcome, reason, detail, delay, n)
+      join outbox_events e on e.id = s.id
+      where e.status = 'processing'
+      for no key update of e skip locked
+    ) l
+    where l.held_under = l.token and l.outcome in ('processed', 'retry', 'discard', 'snooze', 'release')
+    order by l.id, l.n
+  ) k;
 
-  with entries as (
-    select distinct on (e.id)
-      e.id, s.token, s.ordinal, s.outcome, s.reason, s.detail, s.delay,
-      case when s.outcome = 'retry' and e.attempts >= v_ceiling then 'discard' else s.outcome end as effect
-    from unnest(p_event_ids, p_claim_tokens, p_outcomes, p_reasons, p_details, p_delay_seconds)
-      with ordinality as s (id, token, outcome, reason, detail, delay, ordinal)
-    join outbox_events e on e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
-    where s.outcome in ('processed', 'retry', 'discard', 'snooze', 'release') and e.id = any (v_free)
-    order by e.id, s.ordinal
-  ), settled as (
+  -- A locked row stays where it is, so it is found by its place.
+  for v_entry in
     update outbox_events e
     set status = case s.effect
           when 'processed' then 'processed' when 'discard' then 'discarded' when 'release' then 'pending' else 'failed' end,
@@ -350,39 +470,42 @@ begin
             least(v_cap, v_base * 2.0 ^ least(greatest(e.attempts - 1, 0), 16))::float8 * (0.5 + random() / 2))
           else e.available_at end,
         error = case s.effect when 'processed' then null when 'release' then e.error else left(s.reason, 2000) end,
-        metadata = e.metadata || case s.effect
-          -- A detail adds to the metadata, but never to the keys by which the rail works.
-          when 'processed' then
-            case when s.detail is null then '{}'
-                 when jsonb_typeof(s.detail) <> 'object' then jsonb_build_object('detail', s.detail)
+        metadata = case
+          when s.effect = 'processed' and s.detail is not null then e.metadata ||
+            -- A detail adds to the metadata, but never to the keys by which the rail works.
+            case when jsonb_typeof(s.detail) <> 'object' then jsonb_build_object('detail', s.detail)
                  else s.detail - array['claimToken', 'lastClaimedAt', 'snoozeCount', 'lastSnoozedAt',
                    'discardReason', 'discardedAt', 'finalAttempts', 'traceparent'] end
-          when 'discard' then jsonb_build_object(
+          when s.effect = 'discard' then e.metadata || jsonb_build_object(
             'discardReason', case s.outcome when 'discard' then 'permanent_error' else 'max_attempts' end,
             'discardedAt', now(), 'finalAttempts', e.attempts)
-          when 'snooze' then jsonb_build_object(
+          when s.effect = 'snooze' then e.metadata || jsonb_build_object(
             'snoozeCount', 1 + case when e.metadata ->> 'snoozeCount' ~ '^ *[-+]?[0-9]{1,15} *$'
               then (e.metadata ->> 'snoozeCount')::bigint else 0 end,
             'lastSnoozedAt', now())
-          else '{}' end
-    from entries s
-    where e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
-    returning s.ordinal, s.effect
-  )
-  select array_agg(s.ordinal::int), array_agg(case s.effect
-    when 'retry' then 'failed' when 'snooze' then 'snoozed' when 'discard' then 'discarded'
-    when 'release' then 'released' else s.effect end)
-  into v_settled, v_answers
-  from settled s;
+          else e.metadata end
+    from unnest(v_mine.n, v_mine.places, v_mine.outcomes, v_mine.effects, v_mine.reasons, v_mine.details, v_mine.delays)
+      as s (n, ctid, outcome, effect, reason, detail, delay)
+    where e.ctid = s.ctid
+    returning s.n, s.effect
+  loop
+    v_answers[v_entry.n] := case v_entry.effect
+      when 'retry' then 'failed' when 'snooze' then 'snoozed' when 'discard' then 'discarded'
+      when 'release' then 'released' else v_entry.effect end;
+  end loop;
 
-  return query
-  select n.n, coalesce(a.answer, case when e.id is null then 'missed' else 'locked' end)
-  from unnest(p_event_ids, p_claim_tokens) with ordinality as s (id, token, n)
-  cross join lateral (select s.n::int) as n (n)
-  left join unnest(v_settled, v_answers) as a (ordinal, answer) on a.ordinal = n.n
-  left join outbox_events e on not p_wait and e.id = s.id and e.status = 'processing'
-    and e.metadata ->> 'claimToken' = s.token and e.id <> all (v_free)
-  order by n.n;
+  -- What is held under its token even now was locked by somebody else.
+  if not p_wait then
+    for v_entry in
+      select s.n
+      from unnest(p_event_ids, p_claim_tokens, p_outcomes, v_answers) with ordinality as s (id, token, outcome, answer, n)
+      join outbox_events e on e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
+      where s.answer = 'missed' and s.outcome in ('processed', 'retry', 'discard', 'snooze', 'release')
+    loop
+      v_answers[v_entry.n] := 'locked';
+    end loop;
+  end if;
+  return query select a.n::int, a.answer from unnest(v_answers) with ordinality as a (answer, n);
 end
 $$;
 

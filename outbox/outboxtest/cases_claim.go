@@ -37,8 +37,8 @@ func claimCases() []testCase {
 
 func checkClaimNeedsTypes(s *suite) {
 	s.insert("a/1")
-	if events, err := s.Store.Claim(s.Context(), outbox.ClaimRequest{}); err == nil {
-		s.Errorf("a claim without event types returned %q and no error", keysOf(events))
+	if claim, err := s.Store.Claim(s.Context(), outbox.ClaimRequest{}); err == nil {
+		s.Errorf("a claim without event types returned %q and no error", keysOf(claim.Events))
 	}
 	s.wantRow("a/1", StatusPending, 0)
 }
@@ -79,7 +79,7 @@ func checkClaimNeverFinishedRows(s *suite) {
 func checkClaimLeasedRowsAreTaken(s *suite) {
 	s.insert("a/1", "b/1")
 	s.wantClaim(request(), "a/1 b/1")
-	s.wantClaim(request(), "")
+	s.wantLost(request(), "", "")
 }
 
 func checkClaimCancelled(s *suite) {
@@ -237,15 +237,15 @@ func checkStats(s *suite) {
 // clampCases: the numbers of a request, each with its default and its bounds.
 func clampCases() []testCase {
 	return []testCase{
-		{"claim/batch_size_clamps", "a batch is 1 to 100 rows, 25 unless said", checkClaimBatchSizeClamps},
+		{"claim/batch_size_clamps", "a batch is 1 to 1,000 rows, 25 unless said", checkClaimBatchSizeClamps},
 		{"claim/visibility_clamps", "a lease is 5 minutes to an hour, 5 minutes unless said", checkClaimVisibilityClamps},
 		{"claim/max_attempts_clamps", "the ceiling is 1 to 20, 8 unless said", checkClaimMaxAttemptsClamps},
 	}
 }
 
 func checkClaimBatchSizeClamps(s *suite) {
-	s.insertMany(135, "x", Row{})
-	for _, c := range []struct{ size, want int }{{0, 25}, {-5, 1}, {3, 3}, {1000, 100}} {
+	s.insertMany(1030, "x", Row{})
+	for _, c := range []struct{ size, want int }{{0, 25}, {-5, 1}, {3, 3}, {5000, 1000}} {
 		req := request()
 		req.BatchSize = c.size
 		if got := len(s.claim(req)); got != c.want {

@@ -2,6 +2,8 @@ package outboxtest
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -10,11 +12,12 @@ import (
 // crashCases: rows whose process died.
 func crashCases() []testCase {
 	return []testCase{
-		{"crash/never_beside_others", "a row that may kill its process must not take healthy rows along", checkCrashNeverBesideOthers},
-		{"crash/alone_when_nothing_else", "rows whose lease ran out come one at a time, the oldest first", checkCrashAloneWhenNothingElse},
-		{"crash/preferred", "a caller may ask for such a row first", checkCrashPreferred},
-		{"crash/preferred_but_none", "asking for such a row first keeps nothing back", checkCrashPreferredButNone},
-		{"crash/preferred_keeps_order", "such a row waits for older ones of its aggregate as any other", checkCrashPreferredKeepsOrder},
+		{"crash/never_beside_others", "a row that may kill its process must not take healthy rows along, and is reported", checkCrashNeverBesideOthers},
+		{"crash/recovered_alone", "rows whose lease ran out come one at a time, the oldest first", checkCrashRecoveredAlone},
+		{"crash/recovers_named_lanes_only", "who recovers gets nothing else", checkCrashRecoversNamedLanesOnly},
+		{"crash/recovers_a_row_given_back", "a row that was given back meanwhile is as good", checkCrashRecoversARowGivenBack},
+		{"crash/recovers_in_order", "such a row waits for older ones of its aggregate as any other", checkCrashRecoversInOrder},
+		{"crash/ends_a_run", "such a row in a run ends it", checkCrashEndsARun},
 		{"crash/blocks_its_aggregate", "such a row keeps its place in the order", checkCrashBlocksItsAggregate},
 		{"crash/a_live_lease_is_not_one", "a row is recovered only once its lease ran out", checkCrashALiveLeaseIsNotOne},
 		{"crash/given_back_is_not_one", "a row that was settled comes back as an ordinary one", checkCrashGivenBackIsNotOne},
@@ -25,48 +28,57 @@ func checkCrashNeverBesideOthers(s *suite) {
 	s.insertRow("a/1", expiredRow())
 	s.insertRow("b/1", expiredRow())
 	s.insert("c/1", "d/1")
-	for _, event := range s.wantClaim(request(), "c/1 d/1") {
+	for _, event := range s.wantLost(request(), "a/1 b/1", "c/1 d/1").Events {
 		if event.Recovered {
 			s.Errorf("%s is recovered, want so only after a lease ran out", event.IdempotencyKey)
 		}
 	}
 }
 
-func checkCrashAloneWhenNothingElse(s *suite) {
+func checkCrashRecoveredAlone(s *suite) {
+	s.insert("c/1")
 	s.insertRow("a/1", expiredRow())
 	s.insertRow("b/1", expiredRow())
 	for _, key := range []string{"a/1", "b/1"} {
-		event := s.claimOne(key)
-		if !event.Recovered {
-			s.Errorf("%s is not recovered, want it so", key)
+		for _, event := range s.wantClaim(s.recovering("b/1", "a/1"), key) {
+			if !event.Recovered {
+				s.Errorf("%s is not recovered, want it so", key)
+			}
 		}
 		s.wantRow(key, StatusProcessing, 2)
 	}
-	s.wantClaim(request(), "")
+	s.wantClaim(s.recovering("b/1", "a/1"), "")
 }
 
-func checkCrashPreferred(s *suite) {
+func checkCrashRecoversNamedLanesOnly(s *suite) {
 	s.insert("a/1")
 	s.insertRow("b/1", expiredRow())
-	s.insert("c/1")
-	for _, event := range s.wantClaim(preferring(), "b/1") {
-		if !event.Recovered {
-			s.Errorf("%s is not recovered, want it so", event.IdempotencyKey)
-		}
-	}
-	s.wantClaim(preferring(), "a/1 c/1")
+	s.insertRow("c/1", expiredRow())
+	s.wantClaim(s.recovering("c/1"), "c/1")
+	s.wantClaim(s.recovering("c/1"), "")
+	s.wantClaim(s.recovering(), "")
 }
 
-func checkCrashPreferredButNone(s *suite) {
-	s.insert("a/1", "b/1")
-	s.wantClaim(preferring(), "a/1 b/1")
+func checkCrashRecoversARowGivenBack(s *suite) {
+	s.insert("a/1", "a/2")
+	s.wantClaim(s.recovering("a/1"), "a/1")
 }
 
-func checkCrashPreferredKeepsOrder(s *suite) {
+func checkCrashRecoversInOrder(s *suite) {
 	s.insertRow("a/1", Row{AvailableAt: s.Now().Add(time.Hour)})
 	s.insertRow("a/2", expiredRow())
 	s.insert("b/1")
-	s.wantClaim(preferring(), "b/1")
+	s.wantClaim(s.recovering("a/2"), "")
+	s.wantLost(request(), "", "b/1")
+}
+
+func checkCrashEndsARun(s *suite) {
+	s.insert("a/1")
+	s.insertRow("a/2", expiredRow())
+	s.insert("a/3")
+	req := request()
+	req.LaneDepth = 3
+	s.wantLost(req, "", "a/1")
 }
 
 func checkCrashBlocksItsAggregate(s *suite) {
@@ -77,7 +89,8 @@ func checkCrashBlocksItsAggregate(s *suite) {
 
 func checkCrashALiveLeaseIsNotOne(s *suite) {
 	s.insertRow("a/1", Row{Status: StatusProcessing, Attempts: 1, AvailableAt: s.Now().Add(time.Minute)})
-	s.wantClaim(preferring(), "")
+	s.wantLost(request(), "", "")
+	s.wantClaim(s.recovering("a/1"), "")
 }
 
 func checkCrashGivenBackIsNotOne(s *suite) {
@@ -103,9 +116,35 @@ func expiredRow() Row {
 	return Row{Status: StatusProcessing, Attempts: 1, Metadata: json.RawMessage(`{"claimToken": "dead"}`)}
 }
 
-// preferring asks for a recovered row first.
-func preferring() outbox.ClaimRequest {
+// recovering asks for one row of these rows' aggregates, also when its lease ran out.
+func (s *suite) recovering(keys ...string) outbox.ClaimRequest {
 	req := request()
-	req.PreferRecovered = true
+	req.Recover, req.Lanes = true, s.lanes(keys...)
 	return req
+}
+
+// lanes names the aggregates of rows.
+func (s *suite) lanes(keys ...string) []outbox.Aggregate {
+	var lanes []outbox.Aggregate
+	for _, key := range keys {
+		row := s.row(key)
+		lanes = append(lanes, outbox.Aggregate{Type: row.AggregateType, ID: row.AggregateID})
+	}
+	return lanes
+}
+
+// wantLost claims, and wants these rows' aggregates to be reported, in any order, and these keys to be claimed.
+func (s *suite) wantLost(req outbox.ClaimRequest, lost, claimed string) outbox.Claim {
+	s.Helper()
+	claim := s.claimAt(req)
+	if got := keysOf(claim.Events); got != claimed {
+		s.Errorf("claimed %q, want %q", got, claimed)
+	}
+	want := s.lanes(strings.Fields(lost)...)
+	byID := func(a, b outbox.Aggregate) int { return strings.Compare(a.ID, b.ID) }
+	slices.SortFunc(want, byID)
+	if got := slices.SortedFunc(slices.Values(claim.Lost), byID); !slices.Equal(got, want) {
+		s.Errorf("reported %v as lost, want %v, of %q", got, want, lost)
+	}
+	return claim
 }

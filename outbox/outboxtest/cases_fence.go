@@ -108,7 +108,11 @@ func checkFenceOvertaken(s *suite) {
 	s.insert("a/1")
 	old := s.claimOne("a/1")
 	s.expire("a/1")
-	current := s.claimOne("a/1")
+	recovered := s.wantClaim(s.recovering("a/1"), "a/1")
+	if len(recovered) != 1 {
+		s.Fatalf("claimed %d rows, want one", len(recovered))
+	}
+	current := recovered[0]
 	was := s.row("a/1")
 	for _, outcome := range everyOutcome() {
 		s.wantAnswers([]outbox.Settlement{settlement(old, outcome)}, outbox.Missed)

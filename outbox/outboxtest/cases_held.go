@@ -66,8 +66,9 @@ func checkHeldNotDiscarded(s *suite) {
 
 func checkHeldNotRecovered(s *suite) {
 	s.insertRow("a/1", Row{Type: typeOther, Attempts: 1, Status: StatusProcessing})
+	s.wantLost(holding(typeOther), "", "")
 	req := holding(typeOther)
-	req.PreferRecovered = true
+	req.Recover, req.Lanes = true, s.lanes("a/1")
 	s.wantClaim(req, "")
 }
 

@@ -114,12 +114,14 @@ func ExampleMemory() {
 	)
 	ctx := context.Background()
 	for range 2 {
-		events, err := store.Claim(ctx, outbox.ClaimRequest{EventTypes: []string{"order.placed", "order.paid"}})
+		claim, err := store.Claim(ctx, outbox.ClaimRequest{
+			EventTypes: []string{"order.placed", "order.paid"}, LaneDepth: 1,
+		})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		for _, event := range events {
+		for _, event := range claim.Events {
 			answers, err := store.Settle(ctx, []outbox.Settlement{
 				{EventID: event.ID, ClaimToken: event.ClaimToken(), Outcome: outbox.Processed},
 			}, outbox.Backoff{})

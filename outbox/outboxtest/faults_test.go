@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,13 +14,13 @@ import (
 )
 
 type (
-	claimFunc  = func(context.Context, *Memory, outbox.ClaimRequest) ([]outbox.Event, error)
+	claimFunc  = func(context.Context, *Memory, outbox.ClaimRequest) (outbox.Claim, error)
 	settleFunc = func(context.Context, *Memory, []outbox.Settlement, outbox.Backoff) ([]outbox.Answer, error)
 )
 
 // asking claims something else than asked.
 func asking(change func(m *Memory, req *outbox.ClaimRequest)) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 		change(m, &req)
 		return m.Claim(ctx, req)
 	}
@@ -27,7 +28,7 @@ func asking(change func(m *Memory, req *outbox.ClaimRequest)) claimFunc {
 
 // before changes the rows, for good, and then claims.
 func before(change func(m *Memory, req outbox.ClaimRequest, row *Row)) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 		for _, row := range m.rows {
 			change(m, req, row)
 		}
@@ -37,33 +38,35 @@ func before(change func(m *Memory, req outbox.ClaimRequest, row *Row)) claimFunc
 
 // after claims, and then changes each row from what it was before, and the events likewise.
 func after(change func(req outbox.ClaimRequest, was Row, row *Row)) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 		was := m.Rows()
-		events, err := m.Claim(ctx, req)
+		claim, err := m.Claim(ctx, req)
+		events := claim.Events
 		for i, row := range m.rows {
 			change(req, was[i], row)
 		}
 		for i := range events {
 			events[i].Attempts, events[i].Metadata = m.find(events[i].ID).Attempts, m.find(events[i].ID).Metadata
 		}
-		return events, err
+		return claim, err
 	}
 }
 
 // answering claims and returns other events.
 func answering(change func(req outbox.ClaimRequest, event *outbox.Event)) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
-		events, err := m.Claim(ctx, req)
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+		claim, err := m.Claim(ctx, req)
+		events := claim.Events
 		for i := range events {
 			change(req, &events[i])
 		}
-		return events, err
+		return claim, err
 	}
 }
 
 // seeing claims while the rows look different, or are not there when look returns false.
 func seeing(look func(m *Memory, req outbox.ClaimRequest, row *Row) bool) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 		all, was := m.rows, m.Rows()
 		var looks []Row
 		var shown []*Row
@@ -74,7 +77,8 @@ func seeing(look func(m *Memory, req outbox.ClaimRequest, row *Row) bool) claimF
 			looks = append(looks, row.clone())
 		}
 		m.rows = shown
-		events, err := m.Claim(ctx, req)
+		claim, err := m.Claim(ctx, req)
+		events := claim.Events
 		m.rows = all
 		for i, row := range all {
 			if sameRow(*row, looks[i]) {
@@ -86,18 +90,28 @@ func seeing(look func(m *Memory, req outbox.ClaimRequest, row *Row) bool) claimF
 			row := m.find(events[i].ID)
 			events[i].AggregateType, events[i].AggregateID = row.AggregateType, row.AggregateID
 		}
-		return events, err
+		return claim, err
 	}
 }
 
-// ordering claims as if rows had another order.
+// ordering claims as if rows had been inserted in another order.
 func ordering(compare func(a, b *Row) int) claimFunc {
-	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+	return func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 		all := slices.Clone(m.rows)
 		slices.SortStableFunc(m.rows, compare)
-		events, err := m.Claim(ctx, req)
+		positions := map[string]int64{}
+		for i, row := range m.rows {
+			positions[row.ID], row.Position = row.Position, int64(i)+1
+		}
+		claim, err := m.Claim(ctx, req)
 		m.rows = all
-		return events, err
+		for _, row := range m.rows {
+			row.Position = positions[row.ID]
+		}
+		for i, event := range claim.Events {
+			claim.Events[i].Position = positions[event.ID]
+		}
+		return claim, err
 	}
 }
 
@@ -172,7 +186,7 @@ func blockedBehind(m *Memory, row *Row) bool {
 }
 
 func faults() []fault {
-	return slices.Concat(claimFaults(), orderFaults(), heldFaults(), spentFaults(), crashFaults(), settleFaults(),
+	return slices.Concat(claimFaults(), orderFaults(), laneFaults(), heldFaults(), spentFaults(), crashFaults(), settleFaults(),
 		fenceFaults(), hostileFaults())
 }
 
@@ -192,12 +206,12 @@ func claimFaults() []fault {
 		})},
 		{
 			name: "fails on an empty queue", breaks: "claim/empty_queue",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
-				events, err := m.Claim(ctx, req)
-				if err == nil && len(events) == 0 {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				claim, err := m.Claim(ctx, req)
+				if err == nil && len(claim.Events) == 0 {
 					err = errors.New("no rows")
 				}
-				return events, err
+				return claim, err
 			},
 		},
 		{name: "claims rows before they are due", breaks: "claim/not_before_due", claim: before(func(_ *Memory, _ outbox.ClaimRequest, row *Row) {
@@ -257,7 +271,7 @@ func claimFaults() []fault {
 		})},
 		{
 			name: "does not look at its context", breaks: "claim/cancelled settle/cancelled",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				return m.Claim(context.WithoutCancel(ctx), req)
 			},
 			settle: func(ctx context.Context, m *Memory, batch []outbox.Settlement, b outbox.Backoff) ([]outbox.Answer, error) {
@@ -276,14 +290,14 @@ func claimFaults() []fault {
 		})},
 		{
 			name: "hands rows out twice", breaks: "concurrency/claimers concurrency/one_queue",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				if again := handedOut[m]; len(again) > 0 {
 					delete(handedOut, m)
-					return again, nil
+					return outbox.Claim{Events: again}, nil
 				}
-				events, err := m.Claim(ctx, req)
-				handedOut[m] = events
-				return events, err
+				claim, err := m.Claim(ctx, req)
+				handedOut[m] = claim.Events
+				return claim, err
 			},
 		},
 	}
@@ -299,7 +313,7 @@ func orderFaults() []fault {
 			row.AggregateType = "any"
 			return true
 		})},
-		{name: "lets only due rows block", breaks: "order/unfinished_rows_block order/dormant_lifts_nothing_else crash/preferred_keeps_order", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
+		{name: "lets only due rows block", breaks: "order/unfinished_rows_block order/dormant_lifts_nothing_else", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
 			return row.due(m.now())
 		})},
 		{name: "lets finished rows block", breaks: "order/finished_rows_free", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
@@ -360,7 +374,7 @@ func heldFaults() []fault {
 		})},
 		{
 			name: "discards held rows", breaks: "held/not_discarded",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				m.discardSpent(outbox.ClaimRequest{EventTypes: req.EventTypes}, m.now(), ceilingOf(req))
 				return m.Claim(ctx, req)
 			},
@@ -391,13 +405,13 @@ func spentFaults() []fault {
 		})},
 		{
 			name: "discards spent rows after looking for candidates", breaks: "spent/frees_followers_at_once",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				late := slices.DeleteFunc(slices.Clone(m.rows), func(row *Row) bool { return blockedBehind(m, row) })
 				all := m.rows
 				m.rows = late
-				events, err := m.Claim(ctx, req)
+				claim, err := m.Claim(ctx, req)
 				m.rows = all
-				return events, err
+				return claim, err
 			},
 		},
 		{name: "discards spent rows before they are due", breaks: "spent/only_when_due", claim: before(func(_ *Memory, req outbox.ClaimRequest, row *Row) {
@@ -413,14 +427,14 @@ func spentFaults() []fault {
 		})},
 		{
 			name: "discards spent rows of every type", breaks: "spent/only_own_types",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				m.discardSpent(outbox.ClaimRequest{EventTypes: allTypes(m)}, m.now(), ceilingOf(req))
 				return m.Claim(ctx, req)
 			},
 		},
 		{
 			name: "discards without a limit", breaks: "spent/the_100_oldest",
-			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error) {
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				for range 10 {
 					m.discardSpent(req, m.now(), ceilingOf(req))
 				}
@@ -430,17 +444,93 @@ func spentFaults() []fault {
 	}
 }
 
+func laneFaults() []fault {
+	passed := map[*Memory]string{}
+	return []fault{
+		{
+			name: "takes one row of an aggregate", breaks: "lanes/a_run lanes/depth lanes/pass_over_others_types lanes/breadth_first cursor/named_lanes",
+			claim: asking(func(_ *Memory, req *outbox.ClaimRequest) { req.LaneDepth = 1 }),
+		},
+		{
+			name: "takes lanes of any depth", breaks: "lanes/depth lanes/depth_clamps",
+			claim: asking(func(_ *Memory, req *outbox.ClaimRequest) { req.LaneDepth = 1000 }),
+		},
+		{
+			name: "takes the oldest rows, whole lanes first", breaks: "lanes/breadth_first",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				whole := req
+				whole.BatchSize = 1000
+				claim, err := m.Claim(ctx, whole)
+				slices.SortFunc(claim.Events, func(a, b outbox.Event) int { return int(a.Position - b.Position) })
+				claim.Events = claim.Events[:min(len(claim.Events), orDefault(req.BatchSize, 25))]
+				return claim, err
+			},
+		},
+		{
+			name: "holds up to 100 rows", breaks: "claim/batch_size_clamps",
+			claim: asking(func(_ *Memory, req *outbox.ClaimRequest) { req.BatchSize = min(req.BatchSize, 100) }),
+		},
+		{
+			name: "does not see rows that wait in the middle of a lane", breaks: "lanes/end_where_a_row_waits",
+			claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool { return row.due(m.now()) }),
+		},
+		{
+			name: "frees the rest of a lane at once", breaks: "lanes/leased_as_one",
+			claim: seeing(func(_ *Memory, _ outbox.ClaimRequest, row *Row) bool { return row.Status != StatusProcessing }),
+		},
+		{
+			name: "has no cursor", breaks: "cursor/goes_on cursor/leaves_what_it_passed",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				req.Cursor = ""
+				claim, err := m.Claim(ctx, req)
+				claim.Cursor = ""
+				return claim, err
+			},
+		},
+		{
+			name: "ignores the lanes named", breaks: "cursor/named_lanes crash/recovered_alone",
+			claim: asking(func(_ *Memory, req *outbox.ClaimRequest) { req.Lanes = nil }),
+		},
+		{
+			name: "forgets what a cursor passed", breaks: "cursor/leaves_what_it_passed",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				req.Cursor = orDefault(req.Cursor, passed[m])
+				claim, err := m.Claim(ctx, req)
+				passed[m] = claim.Cursor
+				return claim, err
+			},
+		},
+		{
+			name: "ends before the end", breaks: "cursor/reaches_every_row cursor/goes_on",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				claim, err := m.Claim(ctx, req)
+				claim.End, claim.Cursor = true, strconv.Itoa(len(m.rows))
+				return claim, err
+			},
+		},
+		{
+			name: "never finds anything behind a cursor", breaks: "cursor/finds_new_rows cursor/goes_on",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				if req.Cursor != "" {
+					return outbox.Claim{Cursor: req.Cursor, End: true}, ctx.Err()
+				}
+				return m.Claim(ctx, req)
+			},
+		},
+	}
+}
+
 func crashFaults() []fault {
 	return []fault{
-		{name: "claims ended leases like any row", breaks: "crash/never_beside_others crash/alone_when_nothing_else crash/preferred", claim: before(func(m *Memory, _ outbox.ClaimRequest, row *Row) {
+		{name: "claims ended leases like any row", breaks: "crash/never_beside_others crash/ends_a_run", claim: before(func(m *Memory, _ outbox.ClaimRequest, row *Row) {
 			if expiredLease(m, row) {
 				row.Status = StatusFailed
 			}
 		})},
-		{name: "never claims ended leases", breaks: "crash/alone_when_nothing_else crash/preferred fence/overtaken", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
+		{name: "never claims ended leases", breaks: "crash/never_beside_others crash/recovered_alone fence/overtaken", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
 			return !expiredLease(m, row)
 		})},
-		{name: "does not tell a recovered row", breaks: "crash/alone_when_nothing_else crash/preferred", claim: answering(func(_ outbox.ClaimRequest, event *outbox.Event) {
+		{name: "does not tell a recovered row", breaks: "crash/recovered_alone", claim: answering(func(_ outbox.ClaimRequest, event *outbox.Event) {
 			event.Recovered = false
 		})},
 		{name: "takes every later attempt for recovered", breaks: "crash/given_back_is_not_one", claim: answering(func(_ outbox.ClaimRequest, event *outbox.Event) {
@@ -449,17 +539,24 @@ func crashFaults() []fault {
 		{name: "takes every row for recovered", breaks: "crash/never_beside_others claim/returns_the_row", claim: answering(func(_ outbox.ClaimRequest, event *outbox.Event) {
 			event.Recovered = true
 		})},
-		{name: "does not prefer recovered rows", breaks: "crash/preferred", claim: asking(func(_ *Memory, req *outbox.ClaimRequest) {
-			req.PreferRecovered = false
+		{name: "claims as ever when it is to recover", breaks: "crash/recovered_alone crash/recovers_named_lanes_only", claim: asking(func(_ *Memory, req *outbox.ClaimRequest) {
+			req.Recover = false
 		})},
-		{name: "returns recovered rows only when they are preferred", breaks: "crash/preferred_but_none crash/preferred_keeps_order", claim: seeing(func(m *Memory, req outbox.ClaimRequest, row *Row) bool {
-			return !req.PreferRecovered || expiredLease(m, row)
-		})},
-		{name: "prefers recovered rows out of order", breaks: "crash/preferred_keeps_order", claim: seeing(func(m *Memory, req outbox.ClaimRequest, row *Row) bool {
-			if req.PreferRecovered && expiredLease(m, row) {
-				row.AggregateID = row.ID
+		{name: "recovers any lane", breaks: "crash/recovers_named_lanes_only", claim: asking(func(m *Memory, req *outbox.ClaimRequest) {
+			for _, row := range m.rows {
+				req.Lanes = append(req.Lanes, outbox.Aggregate{Type: row.AggregateType, ID: row.AggregateID})
 			}
-			return true
+		})},
+		{name: "recovers ended leases only", breaks: "crash/recovers_a_row_given_back", claim: seeing(func(m *Memory, req outbox.ClaimRequest, row *Row) bool {
+			return !req.Recover || expiredLease(m, row)
+		})},
+		{name: "recovers out of order", breaks: "crash/recovers_in_order", claim: seeing(func(m *Memory, req outbox.ClaimRequest, row *Row) bool {
+			return !req.Recover || row.due(m.now())
+		})},
+		{name: "recovers live leases", breaks: "crash/a_live_lease_is_not_one", claim: before(func(_ *Memory, req outbox.ClaimRequest, row *Row) {
+			if req.Recover && row.Status == StatusProcessing {
+				row.AvailableAt = time.Time{}
+			}
 		})},
 		{name: "lets ended leases pass", breaks: "crash/blocks_its_aggregate", claim: seeing(func(m *Memory, _ outbox.ClaimRequest, row *Row) bool {
 			if expiredLease(m, row) {

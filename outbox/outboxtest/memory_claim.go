@@ -1,11 +1,13 @@
 package outboxtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -14,16 +16,21 @@ import (
 // spentPerClaim is how many spent rows one claim discards at most.
 const spentPerClaim = 100
 
-// aggregate names what stays in order.
-type aggregate struct{ kind, id string }
-
-// Claim implements [outbox.Store]. Blocked rows are found by one walk from the oldest row to the newest.
-func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+// Claim implements [outbox.Store]. What is blocked is found by one walk from the oldest row to the newest; the cursor is
+// a position.
+func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return outbox.Claim{}, fmt.Errorf("claim: %w", err)
 	}
 	if len(req.EventTypes) == 0 {
-		return nil, errors.New("claim: no event types, takes at least one")
+		return outbox.Claim{}, errors.New("claim: no event types, takes at least one")
+	}
+	after := int64(0)
+	if req.Cursor != "" {
+		var err error
+		if after, err = strconv.ParseInt(req.Cursor, 10, 64); err != nil {
+			return outbox.Claim{}, fmt.Errorf("claim: cursor: %w", err)
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,22 +39,37 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.E
 	ceiling := clamp(orDefault(req.MaxAttempts, 8), 1, 20)
 	m.discardSpent(req, now, ceiling)
 
-	ordinary, recovered := m.candidates(req, now, ceiling)
-	chosen := ordinary[:min(len(ordinary), clamp(orDefault(req.BatchSize, 25), 1, 100))]
-	// A row whose lease ran out may be what killed its process: it goes alone.
-	alone := len(recovered) > 0 && (req.PreferRecovered || len(ordinary) == 0)
-	if alone {
-		chosen = recovered[:1]
+	batch, depth := clamp(orDefault(req.BatchSize, 25), 1, 1000), clamp(orDefault(req.LaneDepth, 25), 1, 1000)
+	if req.Recover {
+		batch, depth = 1, 1
+	}
+	seen, runs := m.runs(req, after, now, ceiling)
+	var picks []pick
+	result := outbox.Claim{End: true, Cursor: strconv.Itoa(len(m.rows))}
+	for _, of := range seen {
+		if run := runs[of]; run.lost {
+			result.Lost = append(result.Lost, of)
+		} else {
+			picks = append(picks, run.picks[:min(len(run.picks), depth)]...)
+		}
+	}
+	// First each aggregate's oldest, then each one's second, and so on.
+	slices.SortFunc(picks, func(a, b pick) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.row.Position, b.row.Position))
+	})
+	if len(picks) > batch {
+		left := slices.MinFunc(picks[batch:], func(a, b pick) int { return cmp.Compare(a.row.Position, b.row.Position) })
+		result.End, result.Cursor = false, strconv.FormatInt(max(left.row.Position-1, after), 10)
+		picks = picks[:batch]
 	}
 	lease := clamp(wholeSeconds(orDefault(req.Visibility, 5*time.Minute)), 5*time.Minute, time.Hour)
-	events := make([]outbox.Event, 0, len(chosen))
-	for _, row := range chosen {
-		takeLease(row, now, lease)
-		event := row.event()
-		event.Recovered = alone
-		events = append(events, event)
+	for _, p := range picks {
+		takeLease(p.row, now, lease)
+		event := p.row.event()
+		event.Recovered = req.Recover
+		result.Events = append(result.Events, event)
 	}
-	return events, nil
+	return result, nil
 }
 
 // discardSpent discards the oldest due rows that have no attempt left, blocked or not.
@@ -65,27 +87,51 @@ func (m *Memory) discardSpent(req outbox.ClaimRequest, now time.Time, ceiling in
 	}
 }
 
-// candidates returns the rows that may be claimed, oldest first: those never claimed or given back, and those whose
-// lease ran out.
-func (m *Memory) candidates(req outbox.ClaimRequest, now time.Time, ceiling int) (ordinary, recovered []*Row) {
-	blocked := map[aggregate]bool{}
+// run is the oldest unfinished rows of an aggregate.
+type run struct {
+	picks   []pick
+	blocked bool // the next row may not be taken
+	lost    bool // the oldest row's lease ran out, and is only to be reported
+}
+
+// pick is a row that may be claimed, and its place in its run.
+type pick struct {
+	row  *Row
+	rank int
+}
+
+// runs returns the aggregates to look at, in order of their oldest row, and what of each may be claimed.
+func (m *Memory) runs(req outbox.ClaimRequest, after int64, now time.Time, ceiling int) (seen []outbox.Aggregate, runs map[outbox.Aggregate]*run) {
+	runs = map[outbox.Aggregate]*run{}
+	looked := map[outbox.Aggregate]bool{}
 	for _, row := range m.rows {
-		if !row.unfinished() {
+		if !row.unfinished() || !m.blocks(req, row.Type) {
 			continue
 		}
-		of := aggregate{row.AggregateType, row.AggregateID}
-		if !blocked[of] && claims(req, row.Type) && row.due(now) && row.Attempts < ceiling {
-			if row.Status == StatusProcessing {
-				recovered = append(recovered, row)
-			} else {
-				ordinary = append(ordinary, row)
-			}
+		of := outbox.Aggregate{Type: row.AggregateType, ID: row.AggregateID}
+		r := runs[of]
+		if r == nil {
+			r = &run{}
+			runs[of] = r
 		}
-		if m.blocks(req, row.Type) {
-			blocked[of] = true
+		delayed := row.Status == StatusFailed || row.AvailableAt.After(row.CreatedAt)
+		behind := claims(req, row.Type) && (row.Position > after || delayed) && !req.Recover
+		if !looked[of] && (behind || slices.Contains(req.Lanes, of)) {
+			looked[of] = true
+			seen = append(seen, of)
+		}
+		if r.blocked {
+			continue
+		}
+		free := claims(req, row.Type) && row.due(now) && row.Attempts < ceiling
+		lost := free && row.Status == StatusProcessing && !req.Recover
+		r.blocked = !free || lost
+		r.lost = lost && len(r.picks) == 0
+		if !r.blocked {
+			r.picks = append(r.picks, pick{row: row, rank: len(r.picks)})
 		}
 	}
-	return ordinary, recovered
+	return seen, runs
 }
 
 func claims(req outbox.ClaimRequest, eventType string) bool {

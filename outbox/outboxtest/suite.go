@@ -50,7 +50,7 @@ func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 
 // testCases returns the suite in the order of the contract.
 func testCases() []testCase {
-	return slices.Concat(claimCases(), clampCases(), orderCases(), heldCases(), spentCases(), crashCases(),
+	return slices.Concat(claimCases(), clampCases(), orderCases(), laneCases(), heldCases(), spentCases(), crashCases(),
 		settleCases(), delayCases(), fenceCases(), hostileCases(), concurrencyCases())
 }
 

@@ -72,23 +72,29 @@ func (s *suite) expire(keys ...string) {
 	}
 }
 
-// request claims these types, typeMine when there are none.
+// request claims these types, typeMine when there are none, one event of an aggregate at a time.
 func request(types ...string) outbox.ClaimRequest {
 	if len(types) == 0 {
 		types = []string{typeMine}
 	}
-	return outbox.ClaimRequest{EventTypes: types}
+	return outbox.ClaimRequest{EventTypes: types, LaneDepth: 1}
 }
 
 // claim returns the claimed events, oldest first.
 func (s *suite) claim(req outbox.ClaimRequest) []outbox.Event {
 	s.Helper()
-	events, err := s.Store.Claim(s.Context(), req)
+	return s.claimAt(req).Events
+}
+
+// claimAt returns the claimed events, oldest first, and where the claim came to.
+func (s *suite) claimAt(req outbox.ClaimRequest) outbox.Claim {
+	s.Helper()
+	claim, err := s.Store.Claim(s.Context(), req)
 	if err != nil {
 		s.Fatalf("Claim(%+v): %v", req, err)
 	}
-	slices.SortFunc(events, func(a, b outbox.Event) int { return int(a.Position - b.Position) })
-	return events
+	slices.SortFunc(claim.Events, func(a, b outbox.Event) int { return int(a.Position - b.Position) })
+	return claim
 }
 
 // claimOne claims a row that is alone in what can be claimed.

@@ -21,7 +21,7 @@ import (
 type fault struct {
 	name   string
 	breaks string // the cases that must fail, separated by spaces
-	claim  func(ctx context.Context, m *Memory, req outbox.ClaimRequest) ([]outbox.Event, error)
+	claim  func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error)
 	settle func(ctx context.Context, m *Memory, batch []outbox.Settlement, b outbox.Backoff) ([]outbox.Answer, error)
 	stats  string
 	// ignoresDormant makes a declaration have no effect.
@@ -35,7 +35,7 @@ type broken struct {
 	mu    sync.Mutex
 }
 
-func (b *broken) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
+func (b *broken) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault.claim == nil {

@@ -112,7 +112,8 @@ func TestOneLockedRowKeepsNoAcknowledgementBack(t *testing.T) {
 	pool := postgrestest.New(t)
 	insertEvents(t, pool, 20, 20)
 	store := &postgres.Store{Pool: pool}
-	events, err := store.Claim(t.Context(), outbox.ClaimRequest{EventTypes: []string{"order.placed"}})
+	claim, err := store.Claim(t.Context(), outbox.ClaimRequest{EventTypes: []string{"order.placed"}})
+	events := claim.Events
 	if err != nil || len(events) != 20 {
 		t.Fatalf("claimed %d, error %v, want 20", len(events), err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,84 +28,6 @@ var (
 	_ outbox.Store = (*Store)(nil)
 	_ outbox.Stats = (*Store)(nil)
 )
-
-// Times are read as microseconds: their text follows the session's DateStyle, and infinity is no time in Go.
-const claimColumns = `
-select id::text, position, case when isfinite(created_at) then (extract(epoch from created_at) * 1000000)::bigint end,
-       aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts, recovered, `
-
-const claimFrom = `
-from public.outbox_claim_events($1::text[], $2::text[], $3::text[], $4::int, $5::int, $6::int, $7::boolean)`
-
-const (
-	claimSQL = claimColumns + `payload::text, metadata::text` + claimFrom
-	// claimBareSQL reads of the metadata only what a pass needs, and no payload.
-	claimBareSQL = claimColumns + `null::text,
-       jsonb_build_object('claimToken', metadata->'claimToken', 'snoozeCount', left(metadata->>'snoozeCount', 20))::text` + claimFrom
-	payloadSQL = `select payload::text from public.outbox_events where id = $1::text::uuid`
-)
-
-// Claim implements [outbox.Store]. An event whose JSON PostgreSQL cannot print (a small jsonb may stand for a gigabyte of
-// text) must not hold up all others: when a claim fails for that, the next one reads payloads one by one, and such an
-// event is settled as a retry with the reason payload_unreadable. A [outbox.Event.CreatedAt] of infinity reads as zero.
-func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
-	events, err := s.claim(ctx, claimSQL, req)
-	if refused(err) {
-		events, err = s.claimOneByOne(ctx, req)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claim batch: %w", err)
-	}
-	return events, nil
-}
-
-func (s *Store) claim(ctx context.Context, sql string, req outbox.ClaimRequest) ([]outbox.Event, error) {
-	var events []outbox.Event
-	err := again(ctx, func() error {
-		rows, err := s.Pool.Query(ctx, sql, req.EventTypes, orEmpty(req.KnownTypes), orEmpty(req.HeldTypes),
-			orNull(req.BatchSize), orNull(seconds(req.Visibility)), orNull(req.MaxAttempts), req.PreferRecovered)
-		if err != nil {
-			return err
-		}
-		events, err = pgx.CollectRows(rows, scanEvent)
-		return err
-	})
-	return events, err
-}
-
-func scanEvent(row pgx.CollectableRow) (outbox.Event, error) {
-	var e outbox.Event
-	var created *int64
-	err := row.Scan(&e.ID, &e.Position, &created, &e.AggregateType, &e.AggregateID, &e.Type,
-		&e.IdempotencyKey, &e.Attempts, &e.Recovered, (*rawText)(&e.Payload), (*rawText)(&e.Metadata))
-	if created != nil {
-		e.CreatedAt = time.UnixMicro(*created)
-	}
-	return e, err
-}
-
-func (s *Store) claimOneByOne(ctx context.Context, req outbox.ClaimRequest) ([]outbox.Event, error) {
-	claimed, err := s.claim(ctx, claimBareSQL, req)
-	if err != nil {
-		return nil, err
-	}
-	events := make([]outbox.Event, 0, len(claimed))
-	for _, e := range claimed {
-		err := s.Pool.QueryRow(ctx, payloadSQL, e.ID).Scan((*rawText)(&e.Payload))
-		if refused(err) {
-			unreadable := outbox.Settlement{EventID: e.ID, ClaimToken: e.ClaimToken(), Outcome: outbox.Retry, Reason: "payload_unreadable"}
-			_, err = s.settle(ctx, []outbox.Settlement{unreadable}, outbox.Backoff{MaxAttempts: req.MaxAttempts})
-			if err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return nil, err // the leases of what was claimed end by themselves
-		}
-		events = append(events, e)
-	}
-	return events, nil
-}
 
 // again runs a call up to five times while PostgreSQL rolls it back for a conflict with another transaction, as it does
 // where the database's default isolation is stricter than read committed. Nothing of such a call was written.

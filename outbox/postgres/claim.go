@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+// Times are read as microseconds: their text follows the session's DateStyle, and infinity is no time in Go.
+const claimColumns = `
+select id::text, position, case when isfinite(created_at) then (extract(epoch from created_at) * 1000000)::bigint end,
+       aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts, state::text, `
+
+const claimFrom = `
+from public.outbox_claim_lanes($1::text[], $2::text[], $3::text[], $4::int, $5::int, $6::int, $7::int, $8::text::jsonb,
+                               $9::text[], $10::text[]::uuid[], $11::text)`
+
+const (
+	claimSQL = claimColumns + `payload::text, metadata::text` + claimFrom
+	// claimBareSQL reads of the metadata only what a pass needs, and no payload.
+	claimBareSQL = claimColumns + `null::text,
+       jsonb_build_object('claimToken', metadata->'claimToken', 'snoozeCount', left(metadata->>'snoozeCount', 20))::text` + claimFrom
+	payloadSQL = `select payload::text from public.outbox_events where id = $1::text::uuid`
+)
+
+// Claim implements [outbox.Store]. One call reads about 10,000 rows of the queue at most, and takes no more than 8 MB of
+// payloads as they are stored, or one event. An event whose JSON PostgreSQL cannot print (a small jsonb may stand for a
+// gigabyte of text) must not hold up all others: when a claim fails for that, the next one reads payloads one by one,
+// and such an event is settled as a retry with the reason payload_unreadable. A [outbox.Event.CreatedAt] of infinity
+// reads as zero.
+func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
+	claim, err := s.claim(ctx, claimSQL, req)
+	if refused(err) {
+		claim, err = s.claimOneByOne(ctx, req)
+	}
+	if err != nil {
+		return outbox.Claim{}, fmt.Errorf("claim batch: %w", err)
+	}
+	return claim, nil
+}
+
+func (s *Store) claim(ctx context.Context, sql string, req outbox.ClaimRequest) (claim outbox.Claim, err error) {
+	lost := "report"
+	if req.Recover {
+		lost = "recover"
+	}
+	types, ids := make([]string, len(req.Lanes)), make([]string, len(req.Lanes))
+	for i, lane := range req.Lanes {
+		types[i], ids[i] = lane.Type, lane.ID
+	}
+	cursor := req.Cursor
+	if cursor == "" {
+		cursor = "{}"
+	}
+	err = again(ctx, func() error {
+		rows, err := s.Pool.Query(ctx, sql, req.EventTypes, orEmpty(req.KnownTypes), orEmpty(req.HeldTypes),
+			orNull(req.BatchSize), orNull(req.LaneDepth), orNull(seconds(req.Visibility)), orNull(req.MaxAttempts),
+			cursor, types, ids, lost)
+		if err != nil {
+			return err
+		}
+		claim, err = collect(rows)
+		return err
+	})
+	for i := range claim.Events {
+		claim.Events[i].Recovered = req.Recover
+	}
+	return claim, err
+}
+
+// collect reads the claimed events, and the state that comes behind them.
+func collect(rows pgx.Rows) (outbox.Claim, error) {
+	defer rows.Close()
+	var claim outbox.Claim
+	var state rawText
+	for rows.Next() {
+		var e outbox.Event
+		var id, aggregateType, aggregateID, eventType, key *string
+		var position, created, attempts *int64
+		err := rows.Scan(&id, &position, &created, &aggregateType, &aggregateID, &eventType, &key, &attempts,
+			&state, (*rawText)(&e.Payload), (*rawText)(&e.Metadata))
+		if err != nil {
+			return claim, err
+		}
+		if id == nil {
+			continue // the state
+		}
+		e.ID, e.Position, e.Attempts = *id, *position, int(*attempts)
+		e.AggregateType, e.AggregateID, e.Type, e.IdempotencyKey = *aggregateType, *aggregateID, *eventType, *key
+		if created != nil {
+			e.CreatedAt = time.UnixMicro(*created)
+		}
+		claim.Events = append(claim.Events, e)
+	}
+	if err := rows.Err(); err != nil {
+		return claim, err
+	}
+	return claim, readState(state, &claim)
+}
+
+// readState reads where the claim came to.
+func readState(text []byte, claim *outbox.Claim) error {
+	var state struct {
+		Cursor json.RawMessage `json:"cursor"`
+		End    bool            `json:"end"`
+		Lost   [][2]string     `json:"lost"`
+	}
+	if err := json.Unmarshal(text, &state); err != nil {
+		return fmt.Errorf("read the claim's state: %w", err)
+	}
+	claim.Cursor, claim.End = string(state.Cursor), state.End
+	for _, lane := range state.Lost {
+		claim.Lost = append(claim.Lost, outbox.Aggregate{Type: lane[0], ID: lane[1]})
+	}
+	return nil
+}
+
+func (s *Store) claimOneByOne(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
+	claim, err := s.claim(ctx, claimBareSQL, req)
+	if err != nil {
+		return outbox.Claim{}, err
+	}
+	claimed := claim.Events
+	claim.Events = nil
+	for _, e := range claimed {
+		err := s.Pool.QueryRow(ctx, payloadSQL, e.ID).Scan((*rawText)(&e.Payload))
+		if refused(err) {
+			unreadable := outbox.Settlement{EventID: e.ID, ClaimToken: e.ClaimToken(), Outcome: outbox.Retry, Reason: "payload_unreadable"}
+			_, err = s.settle(ctx, []outbox.Settlement{unreadable}, outbox.Backoff{MaxAttempts: req.MaxAttempts})
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return outbox.Claim{}, err // the leases of what was claimed end by themselves
+		}
+		claim.Events = append(claim.Events, e)
+	}
+	return claim, nil
+}

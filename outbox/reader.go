@@ -1,0 +1,210 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// pollInterval is how often a pass that lingers looks again.
+	pollInterval = 20 * time.Millisecond
+	// While events are in flight the queue is read again from its start, for what they blocked: for at most a fifth of
+	// the time, and soon after an outcome was written, else less and less often.
+	rereadShare       = 4
+	rereadAfterSettle = 5 * time.Millisecond
+	rereadFirst       = 100 * time.Millisecond
+	rereadLast        = time.Second
+	// maxOpenBytes of payloads stop reading ahead.
+	maxOpenBytes = 32 << 20
+	// readAhead is how many batches may be claimed and not answered.
+	readAhead = 4
+)
+
+// reader knows what to claim next. The queue is read in cycles, each from its start to its end.
+type reader struct {
+	claiming bool
+	cursor   string
+	cycle    cycle
+	revisit  []Aggregate // lanes that were longer than one claim, and are done
+	lost     []Aggregate // lanes whose oldest row's lease ran out
+	// lostTurn says that a row of these comes before any other: it runs with nothing else in flight.
+	lostTurn bool
+	alone    bool          // the rows in flight are such a row
+	foundAt  time.Duration // when the last event was claimed
+}
+
+// cycle is one reading of the queue.
+type cycle struct {
+	begun   time.Duration
+	idle    bool // nothing was in flight when it began
+	found   bool // some event
+	settled bool // some outcome, since it began
+	ended   bool
+	cost    time.Duration // of its claims
+}
+
+// claimed is the answer of one claim call.
+type claimed struct {
+	claim   Claim
+	recover bool
+	sent    time.Duration // before the call: the lease can't end earlier than by this count
+	err     error
+}
+
+// read starts the next claim when there is room for its rows. It returns how long to wait before asking again; zero
+// when only a message can change the answer, or nothing.
+func (p *pass) read(ctx context.Context) time.Duration {
+	switch idle := p.open == 0; {
+	case p.claiming || p.ended || p.failure != nil || ctx.Err() != nil || p.budget.left() <= 0:
+		return 0
+	case !idle && (p.alone || p.lostTurn && len(p.lost) > 0):
+		return 0
+	case p.lostTurn && len(p.lost) > 0:
+		p.claimNext(ctx, true)
+		return 0
+	case !p.hasRoom():
+		return 0
+	}
+	if p.cycle.ended && len(p.revisit) == 0 {
+		wait, again := p.reread()
+		if !again {
+			return wait
+		}
+		p.cursor = ""
+		p.cycle = cycle{begun: p.budget.elapsed(), idle: p.open == 0}
+	}
+	p.claimNext(ctx, false)
+	return 0
+}
+
+// hasRoom is the back-pressure: it keeps the handlers busy, and what is claimed ahead bounded.
+func (p *pass) hasRoom() bool {
+	switch batch := p.config.BatchSize; {
+	case p.open == 0:
+		return true
+	case p.config.Concurrency == 1 || p.openBytes >= maxOpenBytes || p.open >= readAhead*batch+p.config.Concurrency:
+		return false
+	default:
+		return p.lanes.waiting <= batch/2 || (len(p.lanes.ready) == 0 && p.running < p.config.Concurrency)
+	}
+}
+
+// reread tells whether to read the queue again from its start, and if not, when to ask again; zero means never.
+func (p *pass) reread() (wait time.Duration, again bool) {
+	now := p.budget.elapsed()
+	next := p.cycle.begun + rereadShare*p.cycle.cost
+	switch {
+	case p.open == 0 && (p.cycle.found || !p.cycle.idle):
+		return 0, true
+	case p.open == 0: // a whole cycle found nothing while nothing was in flight
+		if now-p.foundAt >= p.config.Linger {
+			return 0, false
+		}
+		next = max(next, p.cycle.begun+pollInterval)
+	case p.cycle.settled:
+		next = max(next, p.cycle.begun+rereadAfterSettle)
+	default:
+		next = max(next, p.cycle.begun+min(max(p.cycle.begun-p.foundAt, rereadFirst), rereadLast))
+	}
+	return min(max(next-now, 0), p.budget.left()), next <= now
+}
+
+// claimNext starts a claim: of one lost row, or of what comes next in the queue.
+func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
+	claimable, held := p.types()
+	if len(claimable) == 0 {
+		return
+	}
+	req := ClaimRequest{
+		EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held,
+		BatchSize: p.config.BatchSize, LaneDepth: p.config.LaneDepth,
+		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
+		Cursor: p.cursor, Lanes: p.revisit, Recover: recoverOne,
+	}
+	if recoverOne {
+		req.Cursor, req.Lanes = "", p.lost
+	} else {
+		p.revisit = nil
+	}
+	p.claiming = true
+	c := claimed{recover: recoverOne, sent: p.budget.elapsed()}
+	go func() {
+		c.claim, c.err = p.claim(ctx, req)
+		p.claimed <- c
+	}()
+}
+
+func (p *pass) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
+	defer cancel()
+	return p.config.Store.Claim(ctx, req)
+}
+
+// accept takes what a claim found.
+func (p *pass) accept(ctx context.Context, c claimed) {
+	p.claiming = false
+	switch {
+	case c.err != nil && ctx.Err() != nil:
+		return // the invocation was cancelled: that ends the pass, and is no fault of the store
+	case c.err != nil:
+		p.failure = &StoreError{Op: opClaim, Err: c.err}
+		return
+	}
+	p.turnPage(c)
+	if len(c.claim.Events) == 0 {
+		return
+	}
+	p.foundAt = p.budget.elapsed()
+	p.counts.Batches++
+	p.counts.Claimed += len(c.claim.Events)
+	p.report.observe("claimed", len(c.claim.Events))
+	p.forget()
+	rows := make([]*row, 0, len(c.claim.Events))
+	for _, event := range c.claim.Events {
+		rows = append(rows, &row{event: event, token: event.ClaimToken(), leaseEnd: c.sent + p.lease})
+		p.open++
+		p.openBytes += len(event.Payload)
+	}
+	slices.SortStableFunc(rows, byPosition)
+	for _, r := range rows {
+		p.lanes.add(r)
+	}
+	if p.ended {
+		p.release(p.lanes.takeAll(), p.config.Snooze)
+	}
+}
+
+// turnPage notes where a claim came to. Lost rows and others take turns, so that neither can starve the other.
+func (p *pass) turnPage(c claimed) {
+	found := len(c.claim.Events) > 0
+	p.alone = c.recover
+	if c.recover {
+		p.lostTurn = false
+		p.lost = slices.DeleteFunc(p.lost, func(a Aggregate) bool { return !found || a == c.claim.Events[0].Aggregate() })
+		p.cycle.found = p.cycle.found || found
+		return
+	}
+	p.lostTurn = true
+	for _, a := range c.claim.Lost {
+		if !slices.Contains(p.lost, a) {
+			p.lost = append(p.lost, a)
+		}
+	}
+	p.cursor = c.claim.Cursor
+	p.cycle.ended = c.claim.End
+	p.cycle.found = p.cycle.found || found
+	p.cycle.cost += p.budget.elapsed() - c.sent
+}
+
+// forget drops events confirmed done: all when nothing is in flight, else those from before the last claim. Until then a
+// store that claims an event twice must not make it run twice.
+func (p *pass) forget() {
+	for _, id := range p.done[1] {
+		delete(p.seen, id)
+	}
+	p.done[1], p.done[0] = p.done[0], nil
+	if p.open == 0 && len(p.done[1]) > 0 {
+		p.forget()
+	}
+}
