@@ -1,7 +1,8 @@
 // Package cloud stands in for AWS on this machine: SNS, SQS and SES as the emulator kumo plays them, in this process,
 // behind a front that sees every call and can make it fail.
 //
-// kumo keeps its state in the process, not in the server: topics, queues and mails of one Cloud are visible to all.
+// kumo keeps its state in the process, not in the server: one [Emulator] serves a process, and topics, queues and mails of
+// one [Cloud] are visible to all.
 package cloud
 
 import (
@@ -30,12 +31,21 @@ const Region = "us-east-1"
 
 const account = "000000000000"
 
-// Cloud is a running stand-in. Its methods may be called by several goroutines.
+// Emulator is a running kumo.
+type Emulator struct{ server *kumo.Server }
+
+// Boot starts kumo. Only one may run in a process at a time: a second one changes what the first is reading.
+func Boot() *Emulator { return &Emulator{server: kumo.NewServer()} }
+
+// Close ends the server. Topics, queues and mails stay in the process.
+func (e *Emulator) Close() { e.server.Close() }
+
+// Cloud is a front of an emulator. Its methods may be called by several goroutines.
 type Cloud struct {
 	// URL is the endpoint of every service, for programs under test: [Cloud.Env] hands it to them.
 	URL string
 
-	kumo  *kumo.Server
+	kumo  string // URL
 	proxy *httputil.ReverseProxy
 	front *httptest.Server
 	fault func(Call) *Fault
@@ -47,21 +57,19 @@ type Cloud struct {
 	calls []Call
 }
 
-// Start starts a stand-in. The front asks fault about each delivery, see [Call]; nil means that none fails. The caller
-// closes it.
-func Start(fault func(Call) *Fault) (*Cloud, error) {
-	server := kumo.NewServer()
-	target, err := url.Parse(server.URL)
+// Front starts a front, which asks fault about each delivery, see [Call]; nil means that none fails. The caller closes
+// it, before the emulator.
+func (e *Emulator) Front(fault func(Call) *Fault) (*Cloud, error) {
+	target, err := url.Parse(e.server.URL)
 	if err != nil {
-		server.Close()
-		return nil, fmt.Errorf("start kumo: %w", err)
+		return nil, fmt.Errorf("find kumo: %w", err)
 	}
 	config := aws.Config{
-		Region: Region, BaseEndpoint: aws.String(server.URL),
+		Region: Region, BaseEndpoint: aws.String(e.server.URL),
 		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 	}
 	c := &Cloud{
-		kumo: server, fault: fault,
+		kumo: e.server.URL, fault: fault,
 		sns: sns.NewFromConfig(config), sqs: sqs.NewFromConfig(config), ses: sesv2.NewFromConfig(config),
 		proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }},
 	}
@@ -70,11 +78,10 @@ func Start(fault func(Call) *Fault) (*Cloud, error) {
 	return c, nil
 }
 
-// Close ends the servers. Topics, queues and mails stay in the process.
+// Close ends the front.
 func (c *Cloud) Close() {
 	c.front.CloseClientConnections()
 	c.front.Close()
-	c.kumo.Close()
 }
 
 // Env is what makes a program that loads the SDK's default configuration use the stand-in.
@@ -191,7 +198,7 @@ type Mail struct {
 
 // Mails returns every mail sent in this process, in the order of sending.
 func (c *Cloud) Mails(ctx context.Context) ([]Mail, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.kumo.URL+"/kumo/ses/v2/sent-emails", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.kumo+"/kumo/ses/v2/sent-emails", http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("read the mailbox: %w", err)
 	}

@@ -2,11 +2,13 @@ package cloud_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -21,18 +23,21 @@ import (
 	"github.com/openlup/outbox-dispatch/internal/stack/cloud"
 )
 
+// emulator serves all tests.
+var emulator = sync.OnceValue(cloud.Boot)
+
 func TestWhatIsPublishedArrivesInTheQueues(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	topic, err := c.CreateTopic(t.Context(), "arrives.fifo")
+	topic, err := c.CreateTopic(t.Context(), unique("arrives.fifo"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := c.Subscribe(t.Context(), topic, "arrives-raw.fifo", true)
+	raw, err := c.Subscribe(t.Context(), topic, unique("arrives-raw.fifo"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	enveloped, err := c.Subscribe(t.Context(), topic, "arrives-enveloped.fifo", false)
+	enveloped, err := c.Subscribe(t.Context(), topic, unique("arrives-enveloped.fifo"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +77,7 @@ func TestWhatIsPublishedArrivesInTheQueues(t *testing.T) {
 func TestADeletedTopicTakesNothing(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	topic, err := c.CreateTopic(t.Context(), "deleted")
+	topic, err := c.CreateTopic(t.Context(), unique("deleted"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,21 +93,23 @@ func TestADeletedTopicTakesNothing(t *testing.T) {
 func TestMailsArriveWithSubjectAndRecipient(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	if err := c.CreateTemplate(t.Context(), "greeting", "Hello {{name}}", "Welcome, {{name}}."); err != nil {
+	to := unique("arrives@example.com")
+	greeting := unique("greeting")
+	if err := c.CreateTemplate(t.Context(), greeting, "Hello {{name}}", "Welcome, {{name}}."); err != nil {
 		t.Fatal(err)
 	}
 	for _, content := range []*sestypes.EmailContent{
 		simple("Simple"),
-		{Template: &sestypes.Template{TemplateName: aws.String("greeting"), TemplateData: aws.String(`{"name": "Ana"}`)}},
+		{Template: &sestypes.Template{TemplateName: &greeting, TemplateData: aws.String(`{"name": "Ana"}`)}},
 	} {
-		if err := send(t.Context(), c, "arrives@example.com", content); err != nil {
+		if err := send(t.Context(), c, to, content); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := subjects(t, c, "arrives@example.com"); !slices.Equal(got, []string{"Simple", "Hello Ana"}) {
+	if got := subjects(t, c, to); !slices.Equal(got, []string{"Simple", "Hello Ana"}) {
 		t.Errorf("subjects %q, want Simple and Hello Ana", got)
 	}
-	if got := c.Calls()[0]; got.Action != "SendEmail" || got.Tags["tag"] != "value" || got.To[0] != "arrives@example.com" {
+	if got := c.Calls()[0]; got.Action != "SendEmail" || got.Tags["tag"] != "value" || got.To[0] != to {
 		t.Errorf("call %+v, want the recipient and the tag", got)
 	}
 }
@@ -111,11 +118,12 @@ func TestFaultsAreAnsweredAsTheServicesDo(t *testing.T) {
 	t.Parallel()
 	var fault atomic.Pointer[cloud.Fault]
 	c := start(t, func(cloud.Call) *cloud.Fault { return fault.Load() })
-	topic, err := c.CreateTopic(t.Context(), "faulty")
+	topic, err := c.CreateTopic(t.Context(), unique("faulty"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue, err := c.Subscribe(t.Context(), topic, "faulty", true)
+	to := unique("faulty@example.com")
+	queue, err := c.Subscribe(t.Context(), topic, unique("faulty"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +134,7 @@ func TestFaultsAreAnsweredAsTheServicesDo(t *testing.T) {
 		fault.Store(&f)
 		for kind, err := range map[string]error{
 			"sns": tryPublish(t.Context(), c, topic, f.Code, ""),
-			"ses": send(t.Context(), c, "faulty@example.com", simple(f.Code)),
+			"ses": send(t.Context(), c, to, simple(f.Code)),
 		} {
 			var got smithy.APIError
 			if !errors.As(err, &got) || got.ErrorCode() != f.Code || got.ErrorMessage() != f.Message {
@@ -138,14 +146,17 @@ func TestFaultsAreAnsweredAsTheServicesDo(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Body != "InternalError" {
 		t.Errorf("received %v (%v), want what was published although its answer was lost", got, err)
 	}
-	if got := subjects(t, c, "faulty@example.com"); !slices.Equal(got, []string{"InternalError"}) {
+	if got := subjects(t, c, to); !slices.Equal(got, []string{"InternalError"}) {
 		t.Errorf("mails %q, want the one whose answer was lost", got)
 	}
 }
 
+// unique is a name of its own, since everything outlives the test in this process.
+func unique(name string) string { return rand.Text()[:8] + "-" + name }
+
 func start(t *testing.T, fault func(cloud.Call) *cloud.Fault) *cloud.Cloud {
 	t.Helper()
-	c, err := cloud.Start(fault)
+	c, err := emulator().Front(fault)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,9 @@ func Serve(ctx context.Context, root, folder string) (err error) {
 	s := &stack{place: p, root: root, feed: &feed{out: received}}
 	s.hook = newHook(s.feed)
 	defer s.hook.Close()
-	if s.cloud, err = cloud.Start(nil); err != nil {
+	emulator := cloud.Boot()
+	defer emulator.Close()
+	if s.cloud, err = emulator.Front(nil); err != nil {
 		return err
 	}
 	defer s.cloud.Close()

@@ -101,8 +101,8 @@ func buildAll(ctx context.Context, config Config) error {
 	return nil
 }
 
-// temporary makes the folder in which all temporary files of this run are, and notes its name for [place.clean].
-// PostgreSQL may run as another user, who must get through.
+// temporary makes the folder in which all temporary files of this run are, and notes its name for [place.clean]. Its
+// mode is that of any folder for temporary files: PostgreSQL may run as another user.
 func temporary(p place) (string, error) {
 	if err := os.MkdirAll(p.dir(), 0o750); err != nil {
 		return "", err
@@ -114,7 +114,7 @@ func temporary(p place) (string, error) {
 	if err := os.WriteFile(p.folder(), []byte(folder), 0o600); err != nil {
 		return "", errors.Join(err, os.RemoveAll(folder))
 	}
-	return folder, os.Chmod(folder, 0o711) //nolint:gosec // names inside cannot be guessed
+	return folder, os.Chmod(folder, os.ModeSticky|0o777)
 }
 
 // launch starts the stack's process, in a session of its own so that closing a terminal doesn't end it.

@@ -23,10 +23,10 @@ type amazon struct {
 	lost   map[string]int // answers that were lost, by event
 }
 
-func newAmazon(ctx context.Context, journal *journal) (*amazon, error) {
+func newAmazon(ctx context.Context, emulator *cloud.Emulator, journal *journal) (*amazon, error) {
 	a := &amazon{journal: journal, queues: map[string]string{}, paused: 3, times: map[string]int{}, lost: map[string]int{}}
 	var err error
-	if a.Cloud, err = cloud.Start(a.fault); err != nil {
+	if a.Cloud, err = emulator.Front(a.fault); err != nil {
 		return nil, err
 	}
 	err = a.create(ctx, stock)

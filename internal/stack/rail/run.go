@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/openlup/outbox-dispatch/internal/stack/cloud"
 	"github.com/openlup/outbox-dispatch/internal/stack/lambda"
 	"github.com/openlup/outbox-dispatch/internal/stack/postgres"
 )
@@ -56,7 +57,9 @@ func Run(ctx context.Context, config Config) (err error) {
 		r.receiver.CloseClientConnections()
 		r.receiver.Close()
 	}()
-	if r.amazon, err = newAmazon(ctx, journal); err != nil {
+	emulator := cloud.Boot()
+	defer emulator.Close()
+	if r.amazon, err = newAmazon(ctx, emulator, journal); err != nil {
 		return err
 	}
 	defer r.amazon.Close()
