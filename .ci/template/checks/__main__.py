@@ -1,5 +1,6 @@
 """Runs every check; -update rewrites the generated part of docs/deploy.md instead."""
 
+import io
 import sys
 import time
 import unittest
@@ -18,11 +19,10 @@ def main() -> int:
         return 2
     started = time.monotonic()
     suite = unittest.defaultTestLoader.loadTestsFromNames(MODULES)
-    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0, buffer=True).run(suite)
-    if result.skipped or result.testsRun == 0:
-        print("template: a check did not run", file=sys.stderr)
-        return 1
-    if not result.wasSuccessful():
+    report = io.StringIO()
+    result = unittest.TextTestRunner(stream=report, verbosity=0, buffer=True).run(suite)
+    if not result.wasSuccessful() or result.skipped or result.testsRun == 0:
+        print(report.getvalue(), "template: a check failed or did not run", sep="\n", file=sys.stderr)
         return 1
     print(f"template: {result.testsRun} checks passed in {time.monotonic() - started:.0f} s")
     return 0

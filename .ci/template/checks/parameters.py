@@ -57,6 +57,48 @@ GOOD = {
     },
 }
 
+# Each source of credentials with each way to migrate.
+DATABASES = {"a secret": MINIMAL, "IAM": IAM, "a URL": {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"}}
+MIGRATIONS = {
+    "the same": {},
+    "a secret of its own": {"MigrationSecretArn": secret("shop/owner")},
+    "a URL of its own": {"MigrationUrl": "postgres://owner:pw@db.example.com/shop"},
+}
+
+# What CloudFormation must and must not take for a parameter, by its pattern.
+PATTERNS = {
+    "DatabaseSecretArn": (
+        ["", secret("shop/db"), secret("rds!cluster-0a1b2c3d"), "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:db-AbC123"],
+        ["shop/db", secret("shop/db")[:-7], "arn:aws:ssm:eu-central-1:123456789012:parameter/db-AbC123", secret("*")],
+    ),
+    "DatabaseResourceId": (["", "db-ABC123", "cluster-0DEF", "prx-0abc"], ["shop", "*", "arn:aws:rds:x", "db-*"]),
+    "DatabaseUser": (["", "outbox", "app_1"], ["*", "a/b", "${x}"]),
+    "DatabasePort": (["", "5432"], ["54321x", "-1", "543210"]),
+    "MigrationLockTimeout": (["5s", "500ms", "1m", "1m30s"], ["", "5", "five"]),
+    "SnsTopicArns": ([*TOPICS.split(","), ""], ["*", "orders", "arn:aws:sns:eu-central-1:123456789012:*"]),
+    "SnsKmsKeyArns": (["", key("0a1b-2c")], ["*", "alias/aws/sns", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"]),
+    "SesArns": (
+        ["", *SES.split(","), f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/orders+x@example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/Hi_1"],
+        ["*", "example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/*"],
+    ),
+    "ScheduleExpression": (
+        ["rate(1 minute)", "rate(5 minutes)", "rate(1 hour)", "cron(0/5 8-18 ? * MON-FRI *)"],
+        ["rate(1 minutes)", "rate(5 minute)", "rate(0 minutes)", "cron(* * * * *)", "at(2026-11-30T03:00:00)", ""],
+    ),
+    "ReservedConcurrency": (["", "0", "2"], ["-1", "two"]),
+    "SubnetIds": (["", "subnet-0a1"], ["0a1", "sg-0a1"]),
+    "SecurityGroupIds": (["", "sg-0a1"], ["default", "subnet-0a1"]),
+    "KmsKeyArn": (["", key("0a1b-2c")], ["alias/x", f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/x", "*"]),
+    "PermissionsBoundaryArn": (["", f"arn:aws:iam::{ACCOUNT}:policy/team/b", "arn:aws:iam::aws:policy/PowerUserAccess"], ["boundary"]),
+}
+SAME_PATTERN = {
+    "MigrationSecretArn": "DatabaseSecretArn",
+    "RoutesSecretArn": "DatabaseSecretArn",
+    "MigrationUser": "DatabaseUser",
+    "MigrationResourceId": "DatabaseResourceId",
+    "SecretsKmsKeyArns": "SnsKmsKeyArns",
+}
+
 # Parameters that section Rules refuses, with a word of the reason.
 REFUSED = {
     "no database": ({}, "exactly one"),

@@ -1,5 +1,7 @@
 """The template, expanded with each set of parameters, keeps every rule."""
 
+import itertools
+import re
 import unittest
 
 from checks import parameters, policies, rules, template
@@ -23,6 +25,29 @@ class TemplateTest(unittest.TestCase):
         for rule in RULES:
             faults += rule(expanded)
         self.assertEqual(faults, [])
+
+
+class ParameterTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.source = template.source()
+
+    def test_every_source_of_credentials_goes_with_every_way_to_migrate(self):
+        for (database, first), (migration, second) in itertools.product(parameters.DATABASES.items(), parameters.MIGRATIONS.items()):
+            with self.subTest(f"{database}, {migration}"):
+                expanded = template.Expanded(self.source, first | second)
+                self.assertEqual(expanded.broken_rules() + rules.credentials(expanded) + policies.least(expanded), [])
+
+    def test_patterns_take_what_is_right_and_nothing_else(self):
+        patterns = {n: p["AllowedPattern"] for n, p in self.source["Parameters"].items() if "AllowedPattern" in p}
+        self.assertEqual(set(patterns), set(parameters.PATTERNS) | set(parameters.SAME_PATTERN))
+        for name, other in parameters.SAME_PATTERN.items():
+            self.assertEqual(patterns[name], patterns[other], name)
+        for name, (good, bad) in parameters.PATTERNS.items():
+            for text in good:
+                self.assertTrue(re.fullmatch(patterns[name], text), f"{name} refuses {text!r}")
+            for text in bad:
+                self.assertFalse(re.fullmatch(patterns[name], text), f"{name} takes {text!r}")
 
 
 def keeps_every_rule(changes):
