@@ -38,6 +38,9 @@ func (p *pass) gather(ctx context.Context) {
 		select {
 		case h := <-p.handled:
 			p.returned(ctx, h)
+		case c := <-p.claimed:
+			p.accept(ctx, c)
+			p.read(ctx)
 		case <-moment.C:
 			return
 		}

@@ -110,6 +110,12 @@ func (p *pass) hear(ctx context.Context, wait time.Duration) {
 		defer timer.Stop()
 		timeout, canceled = timer.C, ctx.Done()
 	}
+	select { // first, so that the next claim is sent at once
+	case c := <-p.claimed:
+		p.accept(ctx, c)
+		return
+	default:
+	}
 	select {
 	case h := <-p.handled:
 		p.returned(ctx, h)

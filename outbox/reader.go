@@ -47,6 +47,7 @@ type cycle struct {
 // claimed is the answer of one claim call.
 type claimed struct {
 	claim   Claim
+	rows    []*row // of the claim's events, oldest first
 	recover bool
 	sent    time.Duration // before the call: the lease can't end earlier than by this count
 	err     error
@@ -86,7 +87,7 @@ func (p *pass) hasRoom() bool {
 	case p.config.Concurrency == 1 || p.openBytes >= maxOpenBytes || p.open >= readAhead*batch+p.config.Concurrency:
 		return false
 	default:
-		return p.lanes.waiting <= batch/2 || (len(p.lanes.ready) == 0 && p.running < p.config.Concurrency)
+		return p.lanes.waiting <= batch || (len(p.lanes.ready) == 0 && p.running < p.config.Concurrency)
 	}
 }
 
@@ -131,8 +132,19 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 	c := claimed{recover: recoverOne, sent: p.budget.elapsed()}
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
+		c.rows = rowsOf(c.claim.Events, c.sent+p.lease)
 		p.claimed <- c
 	}()
+}
+
+// rowsOf makes rows of a claim's events, oldest first.
+func rowsOf(events []Event, leaseEnd time.Duration) []*row {
+	rows := make([]*row, 0, len(events))
+	for _, event := range events {
+		rows = append(rows, &row{event: event, token: event.ClaimToken(), leaseEnd: leaseEnd})
+	}
+	slices.SortStableFunc(rows, byPosition)
+	return rows
 }
 
 func (p *pass) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
@@ -160,14 +172,9 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	p.counts.Claimed += len(c.claim.Events)
 	p.report.observe("claimed", len(c.claim.Events))
 	p.forget()
-	rows := make([]*row, 0, len(c.claim.Events))
-	for _, event := range c.claim.Events {
-		rows = append(rows, &row{event: event, token: event.ClaimToken(), leaseEnd: c.sent + p.lease})
+	for _, r := range c.rows {
 		p.open++
-		p.openBytes += len(event.Payload)
-	}
-	slices.SortStableFunc(rows, byPosition)
-	for _, r := range rows {
+		p.openBytes += len(r.event.Payload)
 		p.lanes.add(r)
 	}
 	if p.ended {
