@@ -23,7 +23,7 @@ type lane struct {
 	rows  []*row // not started, oldest first
 	busy  bool   // a handler runs
 	open  int    // rows claimed and not answered yet
-	long  bool   // it had more than one row at a time: there may be more in the store
+	more  bool   // there seems to be more in the store: it had several rows at a time, or others were seen behind them
 	ended bool   // some row of it was not delivered: the next one is not free yet
 	place int    // in the heap of those ready; -1 when it is not in it
 }
@@ -46,7 +46,7 @@ func (l *lanes) add(r *row) {
 	r.lane = of
 	of.rows = append(of.rows, r)
 	of.open++
-	of.long = of.long || of.open > 1
+	of.more = of.more || of.open > 1
 	l.waiting++
 	l.update(of)
 }

@@ -17,6 +17,8 @@ const (
 	rereadLast        = time.Second
 	// maxOpenBytes of payloads stop reading ahead.
 	maxOpenBytes = 32 << 20
+	// maxLanes is how many lanes one claim is told to look at.
+	maxLanes = 1000
 	// readAhead is how many batches may be claimed and not answered.
 	readAhead = 4
 )
@@ -25,9 +27,11 @@ const (
 type reader struct {
 	claiming bool
 	cursor   string
+	again    bool // the next claim begins at the start again
 	cycle    cycle
-	revisit  []Aggregate // lanes that were longer than one claim, and are done
-	lost     []Aggregate // lanes whose oldest row's lease ran out
+	revisit  []Aggregate        // lanes that are done, and seem to have more in the store
+	closed   map[Aggregate]bool // lanes done since the claim under way was sent
+	lost     []Aggregate        // lanes whose oldest row's lease ran out
 	// lostTurn says that a row of these comes before any other: it runs with nothing else in flight.
 	lostTurn bool
 	alone    bool          // the rows in flight are such a row
@@ -72,7 +76,7 @@ func (p *pass) read(ctx context.Context) time.Duration {
 		if !again {
 			return wait
 		}
-		p.cursor = ""
+		p.again = true
 		p.cycle = cycle{begun: p.budget.elapsed(), idle: p.open == 0}
 	}
 	p.claimNext(ctx, false)
@@ -121,13 +125,15 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 		EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held,
 		BatchSize: p.config.BatchSize, LaneDepth: p.config.LaneDepth,
 		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
-		Cursor: p.cursor, Lanes: p.revisit, Recover: recoverOne,
+		Cursor: p.cursor, Again: p.again, Recover: recoverOne,
 	}
 	if recoverOne {
-		req.Cursor, req.Lanes = "", p.lost
+		req.Cursor, req.Lanes, req.Again = "", p.lost, false
 	} else {
-		p.revisit = nil
+		n := min(len(p.revisit), maxLanes)
+		req.Lanes, p.revisit, p.again = p.revisit[:n:n], p.revisit[n:], false
 	}
+	p.closed = map[Aggregate]bool{}
 	p.claiming = true
 	c := claimed{recover: recoverOne, sent: p.budget.elapsed()}
 	go func() {
@@ -202,6 +208,13 @@ func (p *pass) turnPage(c claimed) {
 	p.cycle.ended = c.claim.End
 	p.cycle.found = p.cycle.found || found
 	p.cycle.cost += p.budget.elapsed() - c.sent
+	for _, a := range c.claim.Leased {
+		if open := p.lanes.byAggregate[a]; open != nil {
+			open.more = true
+		} else if p.closed[a] && !slices.Contains(p.revisit, a) {
+			p.revisit = append(p.revisit, a)
+		}
+	}
 }
 
 // forget drops events confirmed done: all when nothing is in flight, else those from before the last claim. Until then a

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -127,12 +126,17 @@ func (p *pass) addressed(r *row, s Settlement) Settlement {
 	return s
 }
 
-// close ends what the pass knows of a row. A lane that held several at a time may have more in the store.
+// close ends what the pass knows of a row.
 func (p *pass) close(r *row) {
 	p.open--
 	p.openBytes -= len(r.event.Payload)
 	p.cycle.settled = true
-	if p.lanes.close(r) && r.lane.long && !r.lane.ended && !slices.Contains(p.revisit, r.lane.key) {
+	if !p.lanes.close(r) || r.lane.ended {
+		return
+	}
+	if r.lane.more {
 		p.revisit = append(p.revisit, r.lane.key)
+	} else if p.claiming {
+		p.closed[r.lane.key] = true
 	}
 }

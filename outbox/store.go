@@ -43,6 +43,8 @@ type ClaimRequest struct {
 	// Cursor is where to go on reading the queue, from a [Claim]; empty means its start. What an earlier claim of
 	// the same pass left behind its cursor is not looked at again.
 	Cursor string
+	// Again begins at the start again. A cursor beside it may spare the store rows that it has seen blocked.
+	Again bool
 	// Lanes are aggregates to look at wherever the cursor stands.
 	Lanes []Aggregate
 	// Recover asks for one event of Lanes and nothing else: the oldest that nothing blocks, also when its lease
@@ -63,6 +65,8 @@ type Claim struct {
 	Cursor string
 	// End tells that every event behind the request's cursor was considered.
 	End bool
+	// Leased are aggregates, seen on the way, of which events wait behind one that somebody holds.
+	Leased []Aggregate
 	// Lost are aggregates, seen on the way, whose oldest event is free for a claim with Recover: its lease ran out.
 	Lost []Aggregate
 }

@@ -129,7 +129,8 @@ $$;
 -- types mean what they mean in outbox_claim_batch; p_held_event_types are never claimed and always block, dormant or not.
 --
 -- The queue is read in order, from p_cursor on ({}: from its start), each row once: what is blocked costs one probe per
--- aggregate. Aggregates named in p_aggregate_types and p_aggregate_ids are looked at first, wherever the cursor stands.
+-- aggregate. p_again: from its start, but for rows there that the cursor has seen blocked until a time still to come.
+-- Aggregates named in p_aggregate_types and p_aggregate_ids are looked at first, wherever the cursor stands.
 -- About 10,000 rows are read at most, and payloads of 8 MB as they are stored are taken, or one row.
 --
 -- p_lost says what to do with a row whose lease ran out. It may be what killed its process:
@@ -138,7 +139,7 @@ $$;
 --   take     take it like any other, and read to the end of the queue.
 --
 -- The last row answered has only a state: "cursor", where to go on; "end", whether everything behind p_cursor was considered;
--- "lost", the aggregates to recover. Whoever goes on from a cursor must begin again at the start now and then: rows
+-- "lost", the aggregates to recover; "leased", those of which rows wait behind one that is leased. Whoever goes on from a cursor must begin again at the start now and then: rows
 -- that it passed may have become free.
 --
 -- Clamps: batch and lane depth 1..1000, the others as in outbox_claim_batch. A caller in repeatable read gets 40001 where
@@ -154,7 +155,8 @@ create function public.outbox_claim_lanes(
   p_cursor             jsonb  default '{}',
   p_aggregate_types    text[] default '{}',
   p_aggregate_ids      uuid[] default '{}',
-  p_lost               text   default 'report'
+  p_lost               text   default 'report',
+  p_again              boolean default false
 ) returns table (
   id uuid, created_at timestamptz, available_at timestamptz, processed_at timestamptz, aggregate_type text,
   aggregate_id uuid, event_type text, idempotency_key text, status text, attempts int, payload jsonb, error text,
@@ -175,6 +177,7 @@ as $$
 declare
   c_effort   constant int := 10000;      -- rows
   c_bytes    constant bigint := 8388608;
+  c_trust    constant interval := '30 seconds';  -- how long a cursor's word for blocked rows is taken at most
   c_last     constant bigint := 9223372036854775807;
   c_first    constant bigint := -c_last;
   v_held     text[] := array_remove(coalesce(p_held_event_types, '{}'), null);
@@ -184,6 +187,8 @@ declare
   v_lease    interval := make_interval(secs => least(greatest(coalesce(p_visibility_seconds, 300), 300), 3600));
   v_depth    int := case when p_lost = 'recover' then 1 else least(greatest(coalesce(p_lane_depth, 25), 1), 1000) end;
   v_wanted   int := case when p_lost = 'recover' then 1 else least(greatest(coalesce(p_batch_size, 25), 1), 1000) end;
+  v_blocked  bigint := coalesce((p_cursor ->> 'blocked')::bigint, c_first);
+  v_blocked_until timestamptz := coalesce((p_cursor ->> 'blockedUntil')::timestamptz, 'infinity');
   v_fresh    bigint := coalesce((p_cursor ->> 'fresh')::bigint, c_first);
   v_wake     timestamptz := coalesce((p_cursor ->> 'wakeAt')::timestamptz, '-infinity');
   v_woken    bigint := coalesce((p_cursor ->> 'wakePosition')::bigint, c_first);
@@ -192,6 +197,7 @@ declare
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
+  v_leased   jsonb := '[]';
   v_pick     record;
   v_lock     record;
   v_left     record;
@@ -201,12 +207,22 @@ begin
   if p_event_types is null or cardinality(p_event_types) = 0 then
     raise exception 'outbox_claim_allowlist_required' using errcode = '22023';
   end if;
+  if p_again then
+    if now() >= v_blocked_until then
+      v_blocked := c_first;
+      v_blocked_until := 'infinity';
+    end if;
+    v_fresh := v_blocked;
+    v_wake := '-infinity';
+    v_woken := c_first;
+  end if;
   v_types := array(select distinct t from unnest(p_event_types) t where btrim(t, ' ') <> '' and t <> all (v_held));
   -- Known or dormant types don't block, unless this caller claims or holds them.
   v_passable := array(
     select t from (select unnest(p_known_event_types) union select d.event_type from outbox_dormant_event_types d) p (t)
     where t is not null and t <> all (v_types) and t <> all (v_held));
-  v_window := case when p_lost = 'recover' then 0 else greatest(v_wanted / greatest(cardinality(v_types), 1), 8) end;
+  v_window := case when p_lost = 'recover' then 0
+                   else greatest(v_wanted / greatest(cardinality(v_types), 1), (p_cursor ->> 'window')::int, 8) end;
   v_delayed := case when p_lost = 'recover' then 0 else 1000 end;
 
   perform outbox_discard_spent(v_types, v_ceiling);
@@ -231,12 +247,10 @@ begin
          limit v_delayed)
       ) r
     ), ends as materialized (
-      select count(*) filter (where s.wake_at is null) >= v_window as fresh_cut,
+      select s.event_type, count(*) as rows,
+             count(*) filter (where s.wake_at is null) >= v_window as fresh_cut,
              max(s.position) filter (where s.wake_at is null) as fresh,
-             count(s.wake_at) >= v_delayed as delayed_cut,
-             max(s.wake_at) as wake_at,
-             (array_agg(s.position order by s.wake_at desc, s.position desc) filter (where s.wake_at is not null))[1] as woken,
-             count(*) as rows
+             count(s.wake_at) >= v_delayed as delayed_cut, max(s.wake_at) as wake_at
       from seen s group by s.event_type
     ), horizon as materialized (
       -- Of a type whose window was full, rows past it are not known yet: nobody's are taken past the nearest such place.
@@ -256,20 +270,31 @@ begin
       ) u
       group by u.aggregate_type, u.aggregate_id
     ), rows as materialized (
-      select r.id, r.position, r.wake_at, r.rank, r.free, r.lost, l.aggregate_type, l.aggregate_id
+      select r.id, r.position, r.wake_at, r.rank, r.free, r.lost, r.leased, r.waits_until, l.aggregate_type, l.aggregate_id
       from lanes l
+      -- Of many rows behind one that waits only that one need be read.
+      left join lateral (
+        select o.available_at > now() as waits
+        from outbox_events o
+        where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
+          and o.position <= l.upto and o.event_type <> all (v_passable)
+        order by o.position
+        limit case when l.depth > 1 then 1 else 0 end
+      ) head on true
       cross join lateral (
         select x.id, x.position, x.wake_at, row_number() over run as rank,
           bool_and(x.due and (p_lost <> 'report' or x.status <> 'processing')) over run as free,
-          x.due and p_lost = 'report' and x.status = 'processing' as lost
+          x.due and p_lost = 'report' and x.status = 'processing' as lost,
+          x.available_at > now() and x.status = 'processing' as leased,
+          case when x.available_at > now() and x.status <> 'processing' then x.available_at end as waits_until
         from (
-          select o.id, o.position, o.wake_at, o.status,
+          select o.id, o.position, o.wake_at, o.status, o.available_at,
             o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
           from outbox_events o
           where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
             and o.position <= l.upto and o.event_type <> all (v_passable)
           order by o.position
-          limit l.depth
+          limit case when head.waits then 1 else l.depth end
         ) x
         window run as (order by x.position)
       ) r
@@ -278,17 +303,25 @@ begin
     )
     select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.rows as effort,
            (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.lost and r.rank = 1) as lost,
+           (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.leased and r.rank = 1) as leased,
+           (select coalesce(bool_and(r.waits_until is not null), true) from rows r where r.rank = 1) as blocked,
+           (select min(r.waits_until) from rows r where r.rank = 1) as blocked_until,
            coalesce(h.fresh, h.last, v_fresh) as fresh,
            h.wake_at is not null and exists (select from seen s where s.wake_at is not null and s.position > h.fresh) as postponed,
            coalesce(w.wake_at, h.wake_at, v_wake) as wake_at,
            coalesce(w.woken, case when h.wake_at is null then v_woken else c_last end) as woken
     into v_pick
     from horizon h
-    left join (select e.wake_at, e.woken from ends e where e.delayed_cut order by e.wake_at, e.woken limit 1) w on true
+    left join (select e.wake_at, d.position as woken
+               from ends e
+               cross join lateral (select s.position from seen s where s.event_type = e.event_type and s.wake_at = e.wake_at
+                                   order by s.position desc limit 1) d
+               where e.delayed_cut order by e.wake_at, d.position limit 1) w on true
     left join (select array_agg(p.id) as ids, array_agg(p.position) as positions, array_agg(p.delayed) as delayed
                from picks p) k on true;
     v_effort := v_effort + 1 + v_pick.effort;
     v_lost := v_lost || coalesce(v_pick.lost, '[]');
+    v_leased := v_leased || coalesce(v_pick.leased, '[]');
 
     -- 2. Lock what is still as it was: a lock rechecks only what its own statement says.
     select array_agg(k.id) filter (where k.fits) as ids, array_agg(k.ctid) filter (where k.fits) as places,
@@ -350,6 +383,10 @@ begin
     into v_left
     from unnest(v_pick.positions, v_pick.delayed) with ordinality as p (position, delayed, n)
     where v_lock.filled and p.n > v_lock.last;
+    if v_blocked = v_fresh and v_pick.blocked then
+      v_blocked := v_pick.fresh;
+      v_blocked_until := least(v_blocked_until, v_pick.blocked_until, now() + c_trust);
+    end if;
     v_fresh := greatest(v_fresh, least(v_pick.fresh, v_left.fresh - 1));
     if not v_left.delayed and not v_pick.postponed then
       v_wake := v_pick.wake_at;
@@ -361,8 +398,9 @@ begin
     v_window := case when v_taken = 0 then least(v_window * 4, c_effort)
                      else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
   end loop;
-  state := jsonb_build_object('end', v_end, 'lost', v_lost,
-    'cursor', jsonb_build_object('fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken));
+  state := jsonb_build_object('end', v_end, 'lost', v_lost, 'leased', v_leased, 'cursor', jsonb_build_object(
+    'fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken, 'window', case when v_taken = 0 then v_window end,
+    'blocked', v_blocked, 'blockedUntil', v_blocked_until));
   return next; -- the other columns are null
 end
 $$;

@@ -18,10 +18,13 @@ func laneCases() []testCase {
 		{"lanes/pass_over_others_types", "rows that don't block don't end a lane", checkLanesPassOverOthersTypes},
 		{"lanes/breadth_first", "a full batch holds every aggregate's oldest row before any second one", checkLanesBreadthFirst},
 		{"lanes/leased_as_one", "whoever holds a lane's first rows keeps the rest", checkLanesLeasedAsOne},
+		{"lanes/leased_are_reported", "an aggregate is reported when rows wait there behind one that is held", checkLanesLeasedAreReported},
 		{"cursor/goes_on", "a claim goes on where the last one came to", checkCursorGoesOn},
 		{"cursor/leaves_what_it_passed", "what a cursor passed is looked at again from the start only", checkCursorLeavesWhatItPassed},
 		{"cursor/named_lanes", "lanes that are named are looked at wherever the cursor stands", checkCursorNamedLanes},
 		{"cursor/finds_new_rows", "behind a cursor new rows are found", checkCursorFindsNewRows},
+		{"cursor/begins_again", "beside a cursor, a claim may begin at the start again", checkCursorBeginsAgain},
+		{"cursor/begins_again_at_what_is_due", "what became due is found from the start, whatever the cursor saw", checkCursorBeginsAgainAtWhatIsDue},
 		{"cursor/reaches_every_row", "from the start to the end every free row is claimed", checkCursorReachesEveryRow},
 	}
 }
@@ -98,6 +101,40 @@ func checkLanesLeasedAsOne(s *suite) {
 	s.wantClaim(runs(2), "")
 	s.settleAll(events[1:], outbox.Processed)
 	s.wantClaim(runs(2), "a/3")
+}
+
+func checkLanesLeasedAreReported(s *suite) {
+	later := s.Now().Add(time.Hour)
+	s.insertRow("leased/1", Row{AvailableAt: later, Status: StatusProcessing, Attempts: 1})
+	s.insertRow("failed/1", Row{AvailableAt: later, Status: StatusFailed, Attempts: 1})
+	s.insertRow("lost/1", expiredRow())
+	s.insert("leased/2", "failed/2", "lost/2", "free/1")
+	claim := s.wantLost(request(), "lost/1", "free/1")
+	if want := s.lanes("leased/2"); !slices.Equal(claim.Leased, want) {
+		s.Errorf("reported %v as leased, want %v", claim.Leased, want)
+	}
+}
+
+func checkCursorBeginsAgain(s *suite) {
+	s.insert("a/1", "a/2", "b/1")
+	req := runs(1)
+	s.settleAll(s.wantClaimAt(&req, "a/1 b/1", true).Events, outbox.Processed)
+	s.wantClaimAt(&req, "", true)
+	req.Again = true
+	s.wantClaimAt(&req, "a/2", true)
+}
+
+func checkCursorBeginsAgainAtWhatIsDue(s *suite) {
+	s.insertRow("a/1", Row{Status: StatusFailed, Attempts: 1, AvailableAt: s.Now().Add(time.Hour)})
+	s.insert("a/2", "b/1")
+	req := runs(1)
+	s.wantClaimAt(&req, "b/1", true)
+	s.expire("a/1")
+	req.Again = true
+	claim := s.wantClaimAt(&req, "a/1", true)
+	s.settleAll(claim.Events, outbox.Processed)
+	req.Lanes = s.lanes("a/1") // whoever settles a lane's row looks there again
+	s.wantClaimAt(&req, "a/2", true)
 }
 
 func checkCursorGoesOn(s *suite) {

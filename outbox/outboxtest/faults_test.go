@@ -501,6 +501,22 @@ func laneFaults() []fault {
 			},
 		},
 		{
+			name: "goes on when it is to begin again", breaks: "cursor/begins_again",
+			claim: asking(func(_ *Memory, req *outbox.ClaimRequest) { req.Again = false }),
+		},
+		{
+			name: "takes its cursor's word for what became due", breaks: "cursor/begins_again_at_what_is_due",
+			claim: seeing(func(_ *Memory, req outbox.ClaimRequest, row *Row) bool { return !req.Again || row.Status != StatusFailed }),
+		},
+		{
+			name: "reports nothing leased", breaks: "lanes/leased_are_reported",
+			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
+				claim, err := m.Claim(ctx, req)
+				claim.Leased = nil
+				return claim, err
+			},
+		},
+		{
 			name: "ends before the end", breaks: "cursor/reaches_every_row cursor/goes_on",
 			claim: func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error) {
 				claim, err := m.Claim(ctx, req)

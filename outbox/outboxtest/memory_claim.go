@@ -26,7 +26,7 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Cla
 		return outbox.Claim{}, errors.New("claim: no event types, takes at least one")
 	}
 	after := int64(0)
-	if req.Cursor != "" {
+	if req.Cursor != "" && !req.Again {
 		var err error
 		if after, err = strconv.ParseInt(req.Cursor, 10, 64); err != nil {
 			return outbox.Claim{}, fmt.Errorf("claim: cursor: %w", err)
@@ -47,7 +47,11 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Cla
 	var picks []pick
 	result := outbox.Claim{End: true, Cursor: strconv.Itoa(len(m.rows))}
 	for _, of := range seen {
-		if run := runs[of]; run.lost {
+		run := runs[of]
+		if run.leased {
+			result.Leased = append(result.Leased, of)
+		}
+		if run.lost {
 			result.Lost = append(result.Lost, of)
 		} else {
 			picks = append(picks, run.picks[:min(len(run.picks), depth)]...)
@@ -91,6 +95,7 @@ func (m *Memory) discardSpent(req outbox.ClaimRequest, now time.Time, ceiling in
 type run struct {
 	picks   []pick
 	blocked bool // the next row may not be taken
+	leased  bool // somebody holds the oldest row
 	lost    bool // the oldest row's lease ran out, and is only to be reported
 }
 
@@ -127,6 +132,7 @@ func (m *Memory) runs(req outbox.ClaimRequest, after int64, now time.Time, ceili
 		lost := free && row.Status == StatusProcessing && !req.Recover
 		r.blocked = !free || lost
 		r.lost = lost && len(r.picks) == 0
+		r.leased = row.Status == StatusProcessing && !row.due(now) && len(r.picks) == 0
 		if !r.blocked {
 			r.picks = append(r.picks, pick{row: row, rank: len(r.picks)})
 		}

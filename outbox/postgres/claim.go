@@ -18,7 +18,7 @@ select id::text, position, case when isfinite(created_at) then (extract(epoch fr
 
 const claimFrom = `
 from public.outbox_claim_lanes($1::text[], $2::text[], $3::text[], $4::int, $5::int, $6::int, $7::int, $8::text::jsonb,
-                               $9::text[], $10::text[]::uuid[], $11::text)`
+                               $9::text[], $10::text[]::uuid[], $11::text, $12::boolean)`
 
 const (
 	claimSQL = claimColumns + `payload::text, metadata::text` + claimFrom
@@ -60,7 +60,7 @@ func (s *Store) claim(ctx context.Context, sql string, req outbox.ClaimRequest) 
 	err = again(ctx, func() error {
 		rows, err := s.Pool.Query(ctx, sql, req.EventTypes, orEmpty(req.KnownTypes), orEmpty(req.HeldTypes),
 			orNull(req.BatchSize), orNull(req.LaneDepth), orNull(seconds(req.Visibility)), orNull(req.MaxAttempts),
-			cursor, types, ids, lost)
+			cursor, types, ids, lost, req.Again)
 		if err != nil {
 			return err
 		}
@@ -108,16 +108,23 @@ func readState(text []byte, claim *outbox.Claim) error {
 	var state struct {
 		Cursor json.RawMessage `json:"cursor"`
 		End    bool            `json:"end"`
+		Leased [][2]string     `json:"leased"`
 		Lost   [][2]string     `json:"lost"`
 	}
 	if err := json.Unmarshal(text, &state); err != nil {
 		return fmt.Errorf("read the claim's state: %w", err)
 	}
 	claim.Cursor, claim.End = string(state.Cursor), state.End
-	for _, lane := range state.Lost {
-		claim.Lost = append(claim.Lost, outbox.Aggregate{Type: lane[0], ID: lane[1]})
-	}
+	claim.Leased, claim.Lost = aggregates(state.Leased), aggregates(state.Lost)
 	return nil
+}
+
+func aggregates(names [][2]string) []outbox.Aggregate {
+	var all []outbox.Aggregate
+	for _, name := range names {
+		all = append(all, outbox.Aggregate{Type: name[0], ID: name[1]})
+	}
+	return all
 }
 
 func (s *Store) claimOneByOne(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
