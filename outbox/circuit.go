@@ -1,42 +1,246 @@
 package outbox
 
-// retriesToOpen is how many retries in a row, from as many different events, are taken for an outage.
-const retriesToOpen = 5
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
 
-// circuits knows which destinations are out, for the length of one pass. The zero value knows of no outage.
-type circuits struct {
-	open    map[string]bool
-	retried map[string]map[string]bool // destination -> events retried since its last success
+const (
+	// retriesToOpen is how many retries in a row, from as many different events, are taken for an outage.
+	retriesToOpen = 5
+	// firstOpen and longestOpen are how long a circuit stays open the first time and at most; see [CircuitReport].
+	firstOpen   = 30 * time.Second
+	longestOpen = 5 * time.Minute
+	// circuitsEvery is how often a long pass looks at the circuits that others share.
+	circuitsEvery = 15 * time.Second
+	// probeMargin is what a probe's lease has beside the handler's timeout.
+	probeMargin = 10 * time.Second
+)
+
+// circuit is what a pass knows of one destination.
+type circuit struct {
+	open     bool
+	probing  bool // open, and this pass has a row of it in flight or to claim
+	openings int
+	retried  map[string]bool // events retried since the last success
+	stored   bool            // the store holds retries that a success must clear
+	reason   string          // of a retry that the store was not told of yet
 }
 
-func (c *circuits) isOpen(destination string) bool { return c.open[destination] }
+// circuits knows which destinations are out. State that a store shares is loaded when a pass starts, and now and then
+// while it runs; what the pass finds is reported by a call of its own, at most one at a time.
+type circuits struct {
+	store   Circuits // nil: the circuits live in the pass only
+	known   map[string]*circuit
+	opened  bool     // some circuit, in this pass
+	probes  []string // destinations of which one row is to be claimed
+	reports []CircuitReport
+	calling bool
+	next    time.Duration // when to load again
+	answers chan circuitAnswer
+}
 
-// any tells whether any circuit opened.
-func (c *circuits) any() bool { return len(c.open) > 0 }
+// circuitAnswer is what a call brought back.
+type circuitAnswer struct {
+	loaded   []Circuit // of a load
+	report   *CircuitReport
+	reported Circuit
+	err      error
+}
 
-func (c *circuits) succeeded(destination string) { delete(c.retried, destination) }
+func (c *circuits) of(destination string) *circuit {
+	if c.known == nil {
+		c.known = map[string]*circuit{}
+	}
+	if c.known[destination] == nil {
+		c.known[destination] = newCircuit()
+	}
+	return c.known[destination]
+}
+
+func newCircuit() *circuit { return &circuit{retried: map[string]bool{}} }
+
+func (c *circuits) isOpen(destination string) bool {
+	known := c.known[destination]
+	return known != nil && known.open
+}
+
+// succeeded notes a delivery that started while the circuit was closed.
+func (c *circuits) succeeded(destination string) {
+	known := c.known[destination]
+	if known == nil || known.open || len(known.retried) == 0 {
+		return
+	}
+	if known.stored {
+		c.report(CircuitReport{Destination: destination, Success: true})
+	}
+	c.known[destination] = newCircuit()
+}
 
 // failed counts a retry and tells whether it opened the circuit.
-func (c *circuits) failed(destination, eventID string) (opened bool) {
-	if c.retried == nil {
-		c.retried = map[string]map[string]bool{}
-	}
-	events := c.retried[destination]
-	if events == nil {
-		events = map[string]bool{}
-		c.retried[destination] = events
-	}
-	events[eventID] = true
-	if len(events) < retriesToOpen || c.isOpen(destination) {
+func (c *circuits) failed(destination, eventID, reason string) (opened bool) {
+	known := c.of(destination)
+	known.retried[eventID], known.reason = true, orDefault(reason, "retry")
+	if len(known.retried) < retriesToOpen || known.open {
 		return false
 	}
-	c.trip(destination)
+	c.trip(destination, reason, 0)
 	return true
 }
 
-func (c *circuits) trip(destination string) {
-	if c.open == nil {
-		c.open = map[string]bool{}
+// trip opens a circuit.
+func (c *circuits) trip(destination, reason string, wait time.Duration) {
+	known := c.of(destination)
+	*known = circuit{open: true, openings: known.openings + 1, retried: map[string]bool{}}
+	c.opened = true
+	c.report(CircuitReport{Destination: destination, Failure: true, Error: reason, Wait: wait})
+}
+
+// close ends an outage: a probe was answered.
+func (c *circuits) close(destination string) {
+	c.known[destination] = newCircuit()
+	c.report(CircuitReport{Destination: destination, Success: true})
+}
+
+// unprobed notes that a probe came to no end: the circuit stays open, and others probe when its lease is over.
+func (c *circuits) unprobed(destination string) { c.of(destination).probing = false }
+
+// openFor is how long the circuit stays open when it opens next.
+func (c *circuits) openFor(destination string) time.Duration {
+	return min(firstOpen<<min(c.of(destination).openings, 10), longestOpen)
+}
+
+func (c *circuits) report(r CircuitReport) {
+	if c.store != nil {
+		c.reports = append(c.reports, r)
 	}
-	c.open[destination] = true
+}
+
+// learn takes what the store knows.
+func (c *circuits) learn(loaded []Circuit) {
+	found := map[string]bool{}
+	for _, shared := range loaded {
+		found[shared.Destination] = true
+		known := c.of(shared.Destination)
+		if known.probing || c.pending(shared.Destination) {
+			continue // this pass knows better, or is about to
+		}
+		known.open, known.openings = shared.Open || shared.Probe, shared.Openings
+		for _, id := range shared.Retried {
+			known.retried[id], known.stored = true, true
+		}
+		if shared.Probe {
+			known.probing = true
+			c.probes = append(c.probes, shared.Destination)
+		}
+	}
+	for destination, known := range c.known {
+		if known.open && !known.probing && !found[destination] && !c.pending(destination) {
+			c.known[destination] = newCircuit()
+		}
+	}
+}
+
+// pending tells that the store has not heard yet what this pass found.
+func (c *circuits) pending(destination string) bool {
+	return slices.ContainsFunc(c.reports, func(r CircuitReport) bool { return r.Destination == destination })
+}
+
+// loadCircuits asks the store before the first claim. A store that cannot tell is no reason not to deliver.
+func (p *pass) loadCircuits(ctx context.Context) {
+	if p.circuits.store == nil {
+		return
+	}
+	answer := p.askCircuits(ctx, nil)
+	p.heardCircuits(ctx, answer)
+}
+
+// tendCircuits starts the next call about circuits, and returns when to ask again; zero means not before a message.
+func (p *pass) tendCircuits(ctx context.Context, busy bool) time.Duration {
+	c := &p.circuits
+	if c.store == nil || c.calling {
+		return 0
+	}
+	now := p.budget.elapsed()
+	var report *CircuitReport
+	switch {
+	case len(c.reports) > 0:
+		report = &c.reports[0]
+		c.reports = c.reports[1:]
+	case !busy || p.ended || p.failure != nil || ctx.Err() != nil:
+		return 0
+	case now < c.next:
+		return c.next - now
+	}
+	c.calling = true
+	go func() { c.answers <- p.askCircuits(ctx, report) }()
+	return 0
+}
+
+// askCircuits reports, or loads when there is nothing to report. Like an acknowledgement, it is no matter of ctx's end.
+func (p *pass) askCircuits(ctx context.Context, report *CircuitReport) circuitAnswer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	defer cancel()
+	answer := circuitAnswer{report: report}
+	if report != nil {
+		answer.reported, answer.err = p.circuits.store.Report(ctx, *report)
+		return answer
+	}
+	destinations, lease := map[string]bool{}, time.Duration(0)
+	for _, route := range p.registry {
+		destinations[route.Destination] = true
+		lease = max(lease, route.Timeout+probeMargin)
+	}
+	answer.loaded, answer.err = p.circuits.store.Load(ctx, slices.Sorted(maps.Keys(destinations)), lease)
+	return answer
+}
+
+// heardCircuits takes the answer. After a failure the pass goes on by what it finds itself.
+func (p *pass) heardCircuits(ctx context.Context, answer circuitAnswer) {
+	c := &p.circuits
+	c.calling = false
+	c.next = p.budget.elapsed() + circuitsEvery
+	switch {
+	case answer.err != nil:
+		p.report.log(ctx, slog.LevelWarn, "circuits_failed", slog.StringValue(cut(cleanText(answer.err.Error()), safeMessage)))
+	case answer.report != nil:
+		// Others' retries count as well: the fifth may have been this one.
+		if known := c.of(answer.report.Destination); answer.reported.Open && !known.open && answer.report.Retried != nil {
+			known.open, c.opened = true, true
+		}
+	default:
+		was := p.openDestinations()
+		c.learn(answer.loaded)
+		if was != p.openDestinations() {
+			p.beginAgain()
+		}
+	}
+}
+
+// openDestinations names the circuits that are open, to compare.
+func (p *pass) openDestinations() string {
+	var open []string
+	for destination, known := range p.circuits.known {
+		if known.open {
+			open = append(open, destination)
+		}
+	}
+	slices.Sort(open)
+	return fmt.Sprintf("%q", open)
+}
+
+// reportRetries tells the store, at the end of a pass, of retries that did not open a circuit.
+func (p *pass) reportRetries(ctx context.Context) {
+	for _, destination := range slices.Sorted(maps.Keys(p.circuits.known)) {
+		known := p.circuits.known[destination]
+		if p.circuits.store == nil || known.reason == "" {
+			continue
+		}
+		report := CircuitReport{Destination: destination, Retried: slices.Sorted(maps.Keys(known.retried)), Error: known.reason}
+		p.heardCircuits(ctx, p.askCircuits(ctx, &report))
+	}
 }

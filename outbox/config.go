@@ -54,6 +54,7 @@ type Config struct {
 	// delivers at once what is committed while it runs. Zero ends the pass when the queue is empty.
 	Linger time.Duration
 
+	Circuits Circuits         // nil: each pass finds out by itself which destinations are out
 	Stats    Stats            // nil: no statistics
 	Observer Observer         // nil: nobody watches
 	Logger   *slog.Logger     // nil: no logs

@@ -76,11 +76,17 @@ func taken(r *row, receipt Receipt, err error) handled {
 func (p *pass) judge(ctx context.Context, h handled, route Route) (s Settlement, benign, opened bool) {
 	switch {
 	case !h.failed:
-		p.circuits.succeeded(route.Destination)
+		p.answers(h.row, route)
 		return Settlement{Outcome: Processed, Detail: p.detail(ctx, h)}, false, false
 	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
+		if h.row.probe {
+			p.circuits.unprobed(route.Destination)
+		}
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
 	case h.discard != nil:
+		if h.row.probe {
+			p.answers(h.row, route)
+		}
 		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, false
 	case h.snooze != nil:
 		return p.snooze(h, route)
@@ -89,24 +95,50 @@ func (p *pass) judge(ctx context.Context, h handled, route Route) (s Settlement,
 	if h.timedOut && h.cut {
 		reason = ReasonHandlerTimeout
 	}
-	if p.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < p.config.MaxSnoozes {
+	switch {
+	case h.row.probe:
+		return p.stillOut(route.Destination, reason, 0), false, false
+	case p.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < p.config.MaxSnoozes:
 		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
 	}
-	opened = p.circuits.failed(route.Destination, h.row.event.ID)
+	opened = p.circuits.failed(route.Destination, h.row.event.ID, reason)
 	return Settlement{Outcome: Retry, Reason: reason}, false, opened
 }
 
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
 func (p *pass) snooze(h handled, route Route) (Settlement, bool, bool) {
 	reason := h.reason
+	if h.row.probe {
+		return p.stillOut(route.Destination, reason, h.snooze.delay), false, false
+	}
 	if h.row.event.SnoozeCount() >= p.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
-		opened := p.circuits.failed(route.Destination, h.row.event.ID)
+		opened := p.circuits.failed(route.Destination, h.row.event.ID, reason)
 		return Settlement{Outcome: Retry, Reason: reason}, false, opened
 	}
 	opened := !p.circuits.isOpen(route.Destination)
-	p.circuits.trip(route.Destination)
+	if opened {
+		p.circuits.trip(route.Destination, reason, h.snooze.delay)
+	}
 	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.config.Snooze)}, false, opened
+}
+
+// answers notes that a destination is there: a probe of it ends the outage.
+func (p *pass) answers(r *row, route Route) {
+	if r.probe {
+		p.circuits.close(route.Destination)
+		p.beginAgain() // the cursor passed its events
+		return
+	}
+	p.circuits.succeeded(route.Destination)
+}
+
+// stillOut is the outcome of a probe that failed. No snooze is charged, since the event did not find this out; it waits so
+// long that the next probe is another one.
+func (p *pass) stillOut(destination, reason string, delay time.Duration) Settlement {
+	wait := max(orDefault(delay, p.config.Snooze), 2*p.circuits.openFor(destination))
+	p.circuits.trip(destination, reason, delay)
+	return Settlement{Outcome: Snoozed, Uncharged: true, Reason: reason, Delay: wait}
 }
 
 func (p *pass) detail(ctx context.Context, h handled) []byte {

@@ -13,6 +13,7 @@ type row struct {
 	token    string
 	lane     *lane
 	leaseEnd time.Duration // by the pass's clock
+	probe    bool          // it is to show whether its destination is back
 	timer    *time.Timer   // abandons the handler
 	back     bool          // the handler returned, or was abandoned
 }

@@ -61,6 +61,7 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 		held:     map[string]bool{},
 		budget:   newBudget(ctx, config.Clock, settings.SoftBudget),
 		lease:    min(max(config.Visibility, minLease), maxLease),
+		circuits: circuits{store: config.Circuits, answers: make(chan circuitAnswer)},
 		seen:     map[string]bool{},
 		counts:   Result{ByEventType: map[string]TypeCounts{}, DiscardedEventIDs: []string{}},
 		reader:   reader{cycle: cycle{idle: true}},
@@ -93,7 +94,11 @@ func (p *pass) run(ctx context.Context) error {
 		p.startRows(ctx)
 		p.flush(ctx)
 		wait := p.read(ctx)
-		if p.running == 0 && !p.settling && !p.claiming && wait == 0 {
+		busy := p.running > 0 || p.settling || p.claiming || wait > 0
+		if later := p.tendCircuits(ctx, busy); later > 0 && (wait == 0 || later < wait) {
+			wait = later
+		}
+		if !busy && !p.circuits.calling {
 			break
 		}
 		p.hear(ctx, wait)
@@ -124,6 +129,8 @@ func (p *pass) hear(ctx context.Context, wait time.Duration) {
 		p.answered(ctx, s)
 	case c := <-p.claimed:
 		p.accept(ctx, c)
+	case a := <-p.circuits.answers:
+		p.heardCircuits(ctx, a)
 	case <-timeout:
 	case <-canceled:
 	}
@@ -133,7 +140,7 @@ func (p *pass) hear(ctx context.Context, wait time.Duration) {
 func (p *pass) finish(ctx context.Context) error {
 	delay := time.Duration(0)
 	if p.ended {
-		delay = p.config.Snooze
+		delay = p.outDelay()
 	}
 	p.release(append(p.aside, p.lanes.takeAll()...), delay)
 	p.aside = nil
@@ -144,6 +151,7 @@ func (p *pass) finish(ctx context.Context) error {
 			break
 		}
 	}
+	p.reportRetries(ctx)
 	if p.failure != nil {
 		return p.failure
 	}

@@ -53,6 +53,7 @@ type claimed struct {
 	claim   Claim
 	rows    []*row // of the claim's events, oldest first
 	recover bool
+	probe   string        // the destination that the row is to probe; empty: none
 	sent    time.Duration // before the call: the lease can't end earlier than by this count
 	err     error
 }
@@ -69,6 +70,9 @@ func (p *pass) read(ctx context.Context) time.Duration {
 		p.claimNext(ctx, true)
 		return 0
 	case !p.hasRoom():
+		return 0
+	case len(p.circuits.probes) > 0:
+		p.probeNext(ctx)
 		return 0
 	}
 	if p.cycle.ended && len(p.revisit) == 0 {
@@ -134,8 +138,36 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 		req.Lanes, p.revisit, p.again = p.revisit[:n:n], p.revisit[n:], false
 	}
 	p.closed = map[Aggregate]bool{}
+	p.send(ctx, req, claimed{recover: recoverOne})
+}
+
+// probeNext starts the claim of one row that shows whether its destination is back. All other types are held.
+func (p *pass) probeNext(ctx context.Context) {
+	destination := p.circuits.probes[0]
+	p.circuits.probes = p.circuits.probes[1:]
+	var claimable, held []string
+	for _, name := range p.names {
+		route := p.registry[name]
+		if route.Destination == destination && !p.held[name] && p.budget.fits(route.Timeout, p.budget.soft) {
+			claimable = append(claimable, name)
+		} else {
+			held = append(held, name)
+		}
+	}
+	if len(claimable) == 0 {
+		p.circuits.unprobed(destination)
+		return
+	}
+	p.send(ctx, ClaimRequest{
+		EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held, BatchSize: 1, LaneDepth: 1,
+		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
+	}, claimed{probe: destination})
+}
+
+// send makes the call.
+func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
 	p.claiming = true
-	c := claimed{recover: recoverOne, sent: p.budget.elapsed()}
+	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
 		c.rows = rowsOf(c.claim.Events, c.sent+p.lease)
@@ -169,8 +201,13 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 		p.failure = &StoreError{Op: opClaim, Err: c.err}
 		return
 	}
-	p.turnPage(c)
+	if c.probe == "" {
+		p.turnPage(c)
+	}
 	if len(c.claim.Events) == 0 {
+		if c.probe != "" {
+			p.circuits.unprobed(c.probe) // it has nothing to be probed with
+		}
 		return
 	}
 	p.foundAt = p.budget.elapsed()
@@ -179,6 +216,7 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	p.report.observe("claimed", len(c.claim.Events))
 	p.forget()
 	for _, r := range c.rows {
+		r.probe = c.probe != ""
 		p.open++
 		p.openBytes += len(r.event.Payload)
 		p.lanes.add(r)
@@ -186,6 +224,12 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	if p.ended {
 		p.release(p.lanes.takeAll(), p.config.Snooze)
 	}
+}
+
+// beginAgain reads the queue from its start, without what the cursor knows of it: there are more types than before.
+func (p *pass) beginAgain() {
+	p.cursor, p.again = "", false
+	p.cycle = cycle{begun: p.budget.elapsed(), idle: p.open == 0}
 }
 
 // turnPage notes where a claim came to. Lost rows and others take turns, so that neither can starve the other.

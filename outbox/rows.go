@@ -22,8 +22,8 @@ func (p *pass) begin(ctx context.Context, r *row) {
 	case !routed:
 		p.add(r, Settlement{Outcome: Retry, Reason: ReasonHandlerMissing})
 		p.endLane(r.lane)
-	case p.circuits.isOpen(route.Destination): // it was on its way from the store when the circuit opened
-		p.release([]*row{r}, p.config.Snooze)
+	case p.circuits.isOpen(route.Destination) && !r.probe: // it was on its way from the store when the circuit opened
+		p.release([]*row{r}, p.outDelay())
 		p.endLane(r.lane)
 	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
 		p.setAside(append([]*row{r}, p.lanes.take(r.lane)...))
@@ -95,9 +95,18 @@ func (p *pass) breakCircuit(failed *lane, destination string) {
 	}
 	p.aside = stay
 	waiting, rest := p.lanes.takeIf(isOut)
-	p.release(append(out, waiting...), p.config.Snooze)
+	p.release(append(out, waiting...), p.outDelay())
 	p.release(append(rest, p.lanes.take(failed)...), 0)
 	failed.ended = true
+}
+
+// outDelay is how long rows of a destination that is out wait. Where the store remembers the circuit they need not wait
+// by themselves.
+func (p *pass) outDelay() time.Duration {
+	if p.circuits.store != nil {
+		return 0
+	}
+	return p.config.Snooze
 }
 
 // endLane hands back the rows behind one that was not delivered.

@@ -92,6 +92,8 @@ type Settlement struct {
 	Reason string
 	// Detail of a processed event: a JSON object, or nil.
 	Detail json.RawMessage
+	// Uncharged tells that a snooze does not count among the event's snoozes.
+	Uncharged bool
 	// Delay of a snooze (clamped to 60 s..1 h, zero means 5 min) or of a release (clamped to 0..1 h), in whole
 	// seconds, rounded up.
 	Delay time.Duration

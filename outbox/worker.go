@@ -62,10 +62,11 @@ func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 	if types, _ := p.types(); len(types) == 0 {
 		return p.skip(ReasonBudgetTooSmall), nil
 	}
+	p.loadCircuits(ctx)
 	if err := p.run(ctx); err != nil {
 		return p.result(false), err
 	}
-	if p.circuits.any() {
+	if p.circuits.opened {
 		p.counts.Reason = ReasonProviderOutage
 	} else if ctx.Err() != nil {
 		p.counts.Reason = ReasonCancelled

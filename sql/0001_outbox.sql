@@ -429,7 +429,7 @@ $$;
 -- Settles many rows in one call, each fenced by its token, and answers each in its place: processed, failed,
 -- snoozed, discarded, released, or missed. The one implementation behind the one-row functions below.
 -- The arrays run in parallel. Outcomes: processed (p_details), retry, discard, snooze (p_reasons, and the snooze's
--- delay), release (its delay). Of several entries for one row the first whose token holds counts; the others miss.
+-- delay), snooze_uncharged (the same, but snoozeCount stays), release (its delay). Of several entries for one row the first whose token holds counts; the others miss.
 -- An unknown outcome misses. Errors: outbox_settle_invalid_input (22023) when an array is null or counts differ.
 -- A row that somebody else has locked is waited for or, with p_wait false, answered 'locked' and left as it is: one
 -- such row must not keep a whole batch of acknowledgements from being written.
@@ -478,7 +478,8 @@ begin
   end if;
   select array_agg(k.n) as n, array_agg(k.ctid) as places, array_agg(k.outcome) as outcomes, array_agg(k.reason) as reasons,
     array_agg(k.detail) as details, array_agg(k.delay) as delays,
-    array_agg(case when k.outcome = 'retry' and k.attempts >= v_ceiling then 'discard' else k.outcome end) as effects
+    array_agg(case when k.outcome = 'retry' and k.attempts >= v_ceiling then 'discard'
+                   when k.outcome = 'snooze_uncharged' then 'snooze' else k.outcome end) as effects
   into v_mine
   from (
     select distinct on (l.id) l.*
@@ -490,7 +491,7 @@ begin
       where e.status = 'processing'
       for no key update of e skip locked
     ) l
-    where l.held_under = l.token and l.outcome in ('processed', 'retry', 'discard', 'snooze', 'release')
+    where l.held_under = l.token and l.outcome in ('processed', 'retry', 'discard', 'snooze', 'snooze_uncharged', 'release')
     order by l.id, l.n
   ) k;
 
@@ -518,7 +519,7 @@ begin
             'discardReason', case s.outcome when 'discard' then 'permanent_error' else 'max_attempts' end,
             'discardedAt', now(), 'finalAttempts', e.attempts)
           when s.effect = 'snooze' then e.metadata || jsonb_build_object(
-            'snoozeCount', 1 + case when e.metadata ->> 'snoozeCount' ~ '^ *[-+]?[0-9]{1,15} *$'
+            'snoozeCount', case s.outcome when 'snooze' then 1 else 0 end + case when e.metadata ->> 'snoozeCount' ~ '^ *[-+]?[0-9]{1,15} *$'
               then (e.metadata ->> 'snoozeCount')::bigint else 0 end,
             'lastSnoozedAt', now())
           else e.metadata end
@@ -538,7 +539,7 @@ begin
       select s.n
       from unnest(p_event_ids, p_claim_tokens, p_outcomes, v_answers) with ordinality as s (id, token, outcome, answer, n)
       join outbox_events e on e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
-      where s.answer = 'missed' and s.outcome in ('processed', 'retry', 'discard', 'snooze', 'release')
+      where s.answer = 'missed' and s.outcome in ('processed', 'retry', 'discard', 'snooze', 'snooze_uncharged', 'release')
     loop
       v_answers[v_entry.n] := 'locked';
     end loop;

@@ -96,6 +96,7 @@ func ExampleTestStore() {
 					store.Update(row.ID, func(r *outboxtest.Row) { *r = row })
 				},
 				DeclareDormant: func(eventType string) { store.DeclareDormant(eventType) },
+				AgeCircuits:    store.Advance,
 				Now:            time.Now, // yours: the database's
 			}
 		})

@@ -187,7 +187,7 @@ func blockedBehind(m *Memory, row *Row) bool {
 
 func faults() []fault {
 	return slices.Concat(claimFaults(), orderFaults(), laneFaults(), heldFaults(), spentFaults(), crashFaults(), settleFaults(),
-		fenceFaults(), hostileFaults())
+		fenceFaults(), hostileFaults(), circuitFaults())
 }
 
 func claimFaults() []fault {
@@ -506,7 +506,9 @@ func laneFaults() []fault {
 		},
 		{
 			name: "takes its cursor's word for what became due", breaks: "cursor/begins_again_at_what_is_due",
-			claim: seeing(func(_ *Memory, req outbox.ClaimRequest, row *Row) bool { return !req.Again || row.Status != StatusFailed }),
+			claim: seeing(func(_ *Memory, req outbox.ClaimRequest, row *Row) bool {
+				return !req.Again || row.Status != StatusFailed
+			}),
 		},
 		{
 			name: "reports nothing leased", breaks: "lanes/leased_are_reported",
@@ -793,6 +795,76 @@ func hostileFaults() []fault {
 				return errors.New("invalid byte sequence")
 			}
 			return nil
+		})},
+	}
+}
+
+// reporting reports something else than asked.
+func reporting(change func(m *Memory, report *outbox.CircuitReport)) func(context.Context, *Memory, outbox.CircuitReport) (outbox.Circuit, error) {
+	return func(ctx context.Context, m *Memory, report outbox.CircuitReport) (outbox.Circuit, error) {
+		change(m, &report)
+		return m.Report(ctx, report)
+	}
+}
+
+// loading changes what is loaded.
+func loading(change func(circuits []outbox.Circuit) []outbox.Circuit) func(context.Context, *Memory, []string, time.Duration) ([]outbox.Circuit, error) {
+	return func(ctx context.Context, m *Memory, destinations []string, lease time.Duration) ([]outbox.Circuit, error) {
+		circuits, err := m.Load(ctx, destinations, lease)
+		return change(circuits), err
+	}
+}
+
+func circuitFaults() []fault {
+	return []fault{
+		{
+			name: "takes every circuit for open", breaks: "circuits/closed",
+			load: loading(func([]outbox.Circuit) []outbox.Circuit { return []outbox.Circuit{{Destination: "crm", Open: true}} }),
+		},
+		{
+			name: "opens every circuit at once", breaks: "circuits/a_failure_opens",
+			load: loading(func(c []outbox.Circuit) []outbox.Circuit {
+				return append(c, outbox.Circuit{Destination: "erp", Open: true})
+			}),
+		},
+		{name: "forgets failures", breaks: "circuits/a_failure_opens circuits/times circuits/wait", report: reporting(func(_ *Memory, r *outbox.CircuitReport) {
+			r.Failure, r.Success = false, r.Success || r.Failure
+		})},
+		{name: "opens for 30 s each time", breaks: "circuits/times", report: func(ctx context.Context, m *Memory, r outbox.CircuitReport) (outbox.Circuit, error) {
+			if c := m.circuits[r.Destination]; c != nil {
+				c.openings = 0
+			}
+			return m.Report(ctx, r)
+		}},
+		{name: "ignores what a destination asks for", breaks: "circuits/wait", report: reporting(func(_ *Memory, r *outbox.CircuitReport) { r.Wait = 0 })},
+		{name: "adds up reports of one outage", breaks: "circuits/one_outage_counts_once", report: func(ctx context.Context, m *Memory, r outbox.CircuitReport) (outbox.Circuit, error) {
+			if c := m.circuits[r.Destination]; c != nil {
+				c.openUntil = time.Time{}
+			}
+			return m.Report(ctx, r)
+		}},
+		{name: "lets everybody probe", breaks: "circuits/one_probe circuits/a_lost_probe_is_replaced", load: loading(func(circuits []outbox.Circuit) []outbox.Circuit {
+			for i := range circuits {
+				circuits[i].Open, circuits[i].Probe = false, true
+			}
+			return circuits
+		})},
+		{name: "never lets anybody probe", breaks: "circuits/one_probe circuits/a_lost_probe_is_replaced circuits/times", load: loading(func(circuits []outbox.Circuit) []outbox.Circuit {
+			for i := range circuits {
+				circuits[i].Open, circuits[i].Probe = true, false
+			}
+			return circuits
+		})},
+		{name: "ignores successes", breaks: "circuits/a_success_closes circuits/a_success_forgets_retries", report: func(ctx context.Context, m *Memory, r outbox.CircuitReport) (outbox.Circuit, error) {
+			if r.Success {
+				return outbox.Circuit{Destination: r.Destination}, ctx.Err()
+			}
+			return m.Report(ctx, r)
+		}},
+		{name: "counts retries, not events", breaks: "circuits/five_retries_open", report: reporting(func(_ *Memory, r *outbox.CircuitReport) {
+			for i := range r.Retried {
+				r.Retried[i] = newUUID()
+			}
 		})},
 	}
 }

@@ -14,6 +14,8 @@ import (
 var (
 	_ outbox.Store = (*Memory)(nil)
 	_ outbox.Stats = (*Memory)(nil)
+
+	_ outbox.Circuits = (*Memory)(nil)
 )
 
 // Memory is an outbox in memory that behaves like PostgreSQL's: the same claims, leases, outcomes and clamps. It is
@@ -27,6 +29,7 @@ type Memory struct {
 	advanced time.Duration
 	rows     []*Row // in order of position
 	dormant  []string
+	circuits map[string]*memoryCircuit
 }
 
 // Insert adds rows in the order given, as one producer's transaction would, and returns their ids in that order. It

@@ -49,9 +49,11 @@ func (m *Memory) settle(s outbox.Settlement, backoff outbox.Backoff, now time.Ti
 	case outbox.Snoozed:
 		row.Status, row.Attempts, row.Error = StatusFailed, max(row.Attempts-1, 0), cut(s.Reason)
 		row.AvailableAt = now.Add(clamp(wholeSeconds(orDefault(s.Delay, 5*time.Minute)), time.Minute, time.Hour))
-		merge(row, map[string]json.RawMessage{
-			"snoozeCount": json.RawMessage(strconv.Itoa(row.event().SnoozeCount() + 1)), "lastSnoozedAt": timestamp(now),
-		})
+		count := row.event().SnoozeCount()
+		if !s.Uncharged {
+			count++
+		}
+		merge(row, map[string]json.RawMessage{"snoozeCount": json.RawMessage(strconv.Itoa(count)), "lastSnoozedAt": timestamp(now)})
 		return outbox.AnswerSnoozed
 	case outbox.Discarded:
 		row.Error = cut(s.Reason)

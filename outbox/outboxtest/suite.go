@@ -24,6 +24,8 @@ type Harness struct {
 	Update func(row Row)
 	// DeclareDormant declares that nobody consumes a type, on purpose.
 	DeclareDormant func(eventType string)
+	// AgeCircuits makes circuits older: what they wait for comes that much sooner. It may age everything else too.
+	AgeCircuits func(d time.Duration)
 	// Now is the time by the clock that decides what is due: the database's, not this process's.
 	Now func() time.Time
 }
@@ -37,7 +39,7 @@ type testCase struct {
 }
 
 // TestStore runs the suite that every [outbox.Store] passes, each case as a subtest with a harness of its own. A store
-// that is also an [outbox.Stats] is tested as one. open may call t.Parallel, and cleans up through t.Cleanup. Cases
+// that is also an [outbox.Stats] or an [outbox.Circuits] is tested as one. open may call t.Parallel, and cleans up through t.Cleanup. Cases
 // judge times by [Harness.Now] only, and need a store that answers within a lease: five minutes.
 func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
@@ -51,7 +53,8 @@ func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 // testCases returns the suite in the order of the contract.
 func testCases() []testCase {
 	return slices.Concat(claimCases(), clampCases(), orderCases(), laneCases(), heldCases(), spentCases(), crashCases(),
-		settleCases(), delayCases(), fenceCases(), hostileCases(), concurrencyCases())
+		settleCases(), delayCases(), fenceCases(), hostileCases(), concurrencyCases(),
+		circuitCases())
 }
 
 func runCase(t testing.TB, c testCase, h Harness) {

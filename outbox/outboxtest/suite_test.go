@@ -24,6 +24,8 @@ type fault struct {
 	claim  func(ctx context.Context, m *Memory, req outbox.ClaimRequest) (outbox.Claim, error)
 	settle func(ctx context.Context, m *Memory, batch []outbox.Settlement, b outbox.Backoff) ([]outbox.Answer, error)
 	stats  string
+	load   func(ctx context.Context, m *Memory, destinations []string, lease time.Duration) ([]outbox.Circuit, error)
+	report func(ctx context.Context, m *Memory, report outbox.CircuitReport) (outbox.Circuit, error)
 	// ignoresDormant makes a declaration have no effect.
 	ignoresDormant bool
 }
@@ -53,6 +55,20 @@ func (b *broken) Settle(ctx context.Context, batch []outbox.Settlement, backoff 
 	return b.fault.settle(ctx, b.Memory, batch, backoff)
 }
 
+func (b *broken) Load(ctx context.Context, destinations []string, lease time.Duration) ([]outbox.Circuit, error) {
+	if b.fault.load == nil {
+		return b.Memory.Load(ctx, destinations, lease)
+	}
+	return b.fault.load(ctx, b.Memory, destinations, lease)
+}
+
+func (b *broken) Report(ctx context.Context, report outbox.CircuitReport) (outbox.Circuit, error) {
+	if b.fault.report == nil {
+		return b.Memory.Report(ctx, report)
+	}
+	return b.fault.report(ctx, b.Memory, report)
+}
+
 func (b *broken) QueueStats(ctx context.Context) (json.RawMessage, error) {
 	if b.fault.stats == "" {
 		return b.Memory.QueueStats(ctx)
@@ -69,6 +85,7 @@ func (f fault) harness() Harness {
 		Update:         func(row Row) { m.Update(row.ID, func(r *Row) { *r = row }) },
 		DeclareDormant: func(eventType string) { m.DeclareDormant(eventType) },
 		Now:            time.Now,
+		AgeCircuits:    m.Advance,
 	}
 	if f.ignoresDormant {
 		h.DeclareDormant = func(string) {}

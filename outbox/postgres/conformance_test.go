@@ -71,6 +71,9 @@ func openHarness(t *testing.T) outboxtest.Harness {
 		DeclareDormant: func(eventType string) {
 			exec(`insert into outbox_dormant_event_types (event_type, owner, reason) values ($1, 'suite', 'test')`, eventType)
 		},
+		AgeCircuits: func(d time.Duration) {
+			exec(`update outbox_circuits set open_until = open_until - $1::interval, probe_until = probe_until - $1::interval`, d)
+		},
 		Now: now,
 	}
 }

@@ -101,7 +101,10 @@ func (s *Store) settle(
 	reasons, details, delays := make([]string, n), make([]string, n), make([]int32, n)
 	for i, entry := range batch {
 		ids[i], tokens[i], outcomes[i] = entry.EventID, entry.ClaimToken, string(entry.Outcome)
-		reasons[i] = strings.ReplaceAll(strings.ToValidUTF8(entry.Reason, "\uFFFD"), "\x00", "\uFFFD")
+		if entry.Outcome == outbox.Snoozed && entry.Uncharged {
+			outcomes[i] = "snooze_uncharged"
+		}
+		reasons[i] = clean(entry.Reason)
 		details[i], delays[i] = "{}", seconds(entry.Delay)
 		if entry.Detail != nil {
 			details[i] = string(entry.Detail)
@@ -120,4 +123,9 @@ func (s *Store) settle(
 		return err
 	})
 	return answers, err
+}
+
+// clean makes a text of the program's storable.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
