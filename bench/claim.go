@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // claimSize is the number of events asked for.
@@ -27,10 +25,8 @@ func (b *bench) claims(ctx context.Context) error {
 			continue
 		}
 		for _, statistics := range b.statistics {
-			for _, size := range b.sizes {
-				if err := b.shape(ctx, point{s, size, statistics}, statements); err != nil {
-					return fmt.Errorf("shape %s of %s: %w", s.name, sizeName(size), err)
-				}
+			if err := b.shape(ctx, s, statistics, statements); err != nil {
+				return fmt.Errorf("shape %s: %w", s.name, err)
 			}
 		}
 	}
@@ -42,6 +38,7 @@ type point struct {
 	shape
 	size       int
 	statistics string
+	db         *database
 }
 
 // figureName is claim_<shape>_<function>_<size>_<what>, with the state of the statistics behind the size unless it is
@@ -54,31 +51,44 @@ func (p point) figureName(function string, size int, what string) string {
 	return name + "_" + what
 }
 
-func (b *bench) shape(ctx context.Context, p point, statements []statement) (err error) {
-	db, err := b.outbox(ctx, p.name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.drop(ctx, db)) }()
-	if err := p.fill(ctx, db, p.size, p.statistics); err != nil {
-		return err
+// shape measures a shape at all its sizes, which stand side by side and take turns.
+func (b *bench) shape(ctx context.Context, s shape, statistics string, statements []statement) (err error) {
+	var points []point
+	defer func() {
+		for _, p := range points {
+			err = errors.Join(err, b.drop(ctx, p.db))
+		}
+	}()
+	for _, size := range b.sizes {
+		db, err := b.outbox(ctx, s.name)
+		if err != nil {
+			return err
+		}
+		points = append(points, point{s, size, statistics, db})
+		if err := s.fill(ctx, db, size, statistics); err != nil {
+			return err
+		}
 	}
 	b.settle(ctx)
-	for _, s := range statements {
-		cost, err := measureClaim(ctx, db, s, b.options)
+	for _, statement := range statements {
+		costs, err := b.measureClaims(ctx, points, statement)
 		if err != nil {
-			return fmt.Errorf("claim %s: %w", s.name, err)
+			return fmt.Errorf("claim %s: %w", statement.name, err)
 		}
-		b.addCost(p, s.name, cost)
+		for i, p := range points {
+			b.addCost(p, statement.name, costs[i])
+		}
 	}
-	if !p.whole {
+	if !s.whole {
 		return nil
 	}
-	cost, err := b.wholePass(ctx, db, p)
-	if err != nil {
-		return fmt.Errorf("pass: %w", err)
+	for _, p := range points {
+		cost, err := b.wholePass(ctx, p)
+		if err != nil {
+			return fmt.Errorf("pass over %s: %w", sizeName(p.size), err)
+		}
+		b.addCost(p, "pass", cost)
 	}
-	b.addCost(p, "pass", cost)
 	return nil
 }
 
@@ -121,61 +131,3 @@ func (b *bench) addCost(p point, function string, cost claimCost) {
 	}
 	b.claimRows = append(b.claimRows, row)
 }
-
-// measureClaim claims again and again on one connection and rolls each claim back, so that the table stays as it is.
-func measureClaim(ctx context.Context, db *database, s statement, o options) (claimCost, error) {
-	conn, err := db.Acquire(ctx)
-	if err != nil {
-		return claimCost{}, fmt.Errorf("connect: %w", err)
-	}
-	defer conn.Release()
-	var cost claimCost
-	if cost.buffers, cost.rowsRead, err = explainClaim(ctx, conn.Conn(), s); err != nil {
-		return claimCost{}, err
-	}
-	start := time.Now()
-	for len(cost.times) < minSamples || (len(cost.times) < o.samples && time.Since(start) < o.claimTime) {
-		var took time.Duration
-		err := rolledBack(ctx, conn.Conn(), func(tx pgx.Tx) error {
-			began := time.Now()
-			rows, err := tx.Query(ctx, s.sql, s.args...)
-			if err != nil {
-				return err
-			}
-			cost.claimed = 0
-			for rows.Next() {
-				if rows.RawValues()[0] != nil { // the row that tells where a claim came to has no id
-					cost.claimed++
-				}
-			}
-			took = time.Since(began)
-			return rows.Err()
-		})
-		if err != nil {
-			return claimCost{}, fmt.Errorf("claim: %w", err)
-		}
-		cost.times = append(cost.times, took)
-	}
-	slices.Sort(cost.times)
-	return cost, nil
-}
-
-// rolledBack calls f in a transaction that leaves nothing behind.
-func rolledBack(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error {
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f(tx); err != nil {
-		_ = tx.Rollback(context.WithoutCancel(ctx))
-		return err
-	}
-	return tx.Rollback(ctx)
-}
-
-// percentile returns the smallest of the ascending times that p of 100 do not exceed.
-func percentile(times []time.Duration, p int) time.Duration {
-	return times[max((len(times)*p+99)/100-1, 0)]
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

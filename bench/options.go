@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -60,8 +58,8 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	flags.IntVar(&o.samples, "samples", 100, "claims per figure")
 	flags.DurationVar(&o.claimTime, "claim-time", 2*time.Second, "after this no more claims are made for a figure")
 	flags.IntVar(&o.rounds, "rounds", 3, "measurements of each contender, in turn; the median counts")
-	flags.DurationVar(&o.passTime, "pass-time", 15*time.Second, "ends a pass that a figure doesn't need to the end")
-	flags.DurationVar(&o.peerTime, "peer-time", 3*time.Second, "ends a slow peer, and a producer")
+	flags.DurationVar(&o.passTime, "pass-time", 10*time.Second, "ends a pass that a figure doesn't need to the end")
+	flags.DurationVar(&o.peerTime, "peer-time", 2*time.Second, "ends a slow peer, and a producer")
 	flags.IntVar(&o.starts, "starts", 15, "cold starts of each function")
 	flags.IntVar(&o.batch, "batch", 100, "events per claim of a drain")
 	flags.IntVar(&o.concurrency, "concurrency", 100, "handlers at once in a drain")
@@ -121,59 +119,4 @@ func (o options) checkNumbers() error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-func parseSizes(list string) ([]int, error) {
-	var sizes []int
-	for text := range strings.SplitSeq(list, ",") {
-		size, err := parseSize(text)
-		if err != nil {
-			return nil, err
-		}
-		sizes = append(sizes, size)
-	}
-	if !slices.IsSorted(sizes) {
-		return nil, fmt.Errorf("size: %s, takes an ascending list", list)
-	}
-	return sizes, nil
-}
-
-// parseSize reads 100000, 100k or 1M.
-func parseSize(text string) (int, error) {
-	factor := 1
-	digits := text
-	if cut, ok := strings.CutSuffix(text, "k"); ok {
-		digits, factor = cut, 1_000
-	} else if cut, ok := strings.CutSuffix(text, "M"); ok {
-		digits, factor = cut, 1_000_000
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || n > 100_000_000/factor {
-		return 0, fmt.Errorf("size: %q, takes a number like 1000, 100k or 1M, up to 100M", text)
-	}
-	return n * factor, nil
-}
-
-// sizeName is the reverse of parseSize.
-func sizeName(n int) string {
-	switch {
-	case n >= 1_000_000 && n%1_000_000 == 0:
-		return strconv.Itoa(n/1_000_000) + "M"
-	case n >= 1_000 && n%1_000 == 0:
-		return strconv.Itoa(n/1_000) + "k"
-	}
-	return strconv.Itoa(n)
-}
-
-func parseNames(flagName, list string, allowed []string) ([]string, error) {
-	if list == "" {
-		return nil, nil
-	}
-	names := strings.Split(list, ",")
-	for _, name := range names {
-		if !slices.Contains(allowed, name) {
-			return nil, fmt.Errorf("%s: %q, takes %s", flagName, name, strings.Join(allowed, ", "))
-		}
-	}
-	return names, nil
 }

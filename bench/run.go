@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 )
 
 // bench is one run: where it measures, what was asked for, and what was found so far.
@@ -78,9 +79,11 @@ func run(ctx context.Context, databaseURL string, args []string, stdout io.Write
 		if !slices.Contains(o.only, one.name) {
 			continue
 		}
-		if err := one.measure(b, ctx); err != nil {
+		began := time.Now()
+		if err := errors.Join(one.measure(b, ctx), ws.tidy(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s measured in %.0f s\n", one.name, time.Since(began).Seconds())
 	}
 	return nil
 }

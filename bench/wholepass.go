@@ -34,12 +34,12 @@ func (s *timedStore) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox
 
 // wholePass measures the claims of one pass, which ends after the time for one. What it touches is per 100 events
 // claimed and holds the acknowledgements too: PostgreSQL counts by table, not by statement.
-func (b *bench) wholePass(ctx context.Context, db *database, p point) (claimCost, error) {
-	before, err := b.touched(ctx, db)
+func (b *bench) wholePass(ctx context.Context, p point) (claimCost, error) {
+	before, err := b.touched(ctx, p.db)
 	if err != nil {
 		return claimCost{}, err
 	}
-	pool, err := b.connect(ctx, db.name, nil)
+	pool, err := b.connect(ctx, p.db.name, nil)
 	if err != nil {
 		return claimCost{}, err
 	}
@@ -51,7 +51,7 @@ func (b *bench) wholePass(ctx context.Context, db *database, p point) (claimCost
 	if err != nil {
 		return claimCost{}, err
 	}
-	after, err := b.touched(ctx, db)
+	after, err := b.touched(ctx, p.db)
 	if err != nil {
 		return claimCost{}, err
 	}

@@ -150,6 +150,16 @@ func (ws *workspace) dropNamed(ctx context.Context, name string) error {
 	return nil
 }
 
+// tidy drops what a benchmark left, all but the database that others are copied from.
+func (ws *workspace) tidy(ctx context.Context) error {
+	var faults []error
+	for _, name := range ws.made[1:] {
+		faults = append(faults, ws.dropNamed(ctx, name))
+	}
+	ws.made = ws.made[:1]
+	return errors.Join(faults...)
+}
+
 // close drops whatever is left.
 func (ws *workspace) close(ctx context.Context) error {
 	var faults []error
