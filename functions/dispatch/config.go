@@ -34,6 +34,7 @@ const (
 	snooze        = "OUTBOX_SNOOZE_SECONDS"
 	maxSnoozes    = "OUTBOX_MAX_SNOOZES"
 	concurrency   = "OUTBOX_CONCURRENCY"
+	linger        = "OUTBOX_LINGER_SECONDS"
 	routesText    = "OUTBOX_ROUTES"
 	routesARN     = "OUTBOX_ROUTES_SECRET_ARN"
 	routesFile    = "OUTBOX_ROUTES_FILE"
@@ -48,7 +49,7 @@ const unmanaged = "unmanaged"
 func numbers() []number {
 	whole := func(d time.Duration) int { return int(d / time.Second) }
 	return []number{
-		{batchSize, "events", outbox.DefaultBatchSize, 1, 100, "Events per claim."},
+		{batchSize, "events", outbox.DefaultBatchSize, 1, 1000, "Events per claim; up to four claims are worked on at once."},
 		{visibility, "s", whole(outbox.DefaultVisibility), 300, 3600, "Length of a lease: how long an event of a dead process waits. Must exceed every destination's timeout by 2 s."},
 		{maxAttempts, "attempts", outbox.DefaultMaxAttempts, 1, 20, "Attempts after which an event is discarded."},
 		{backoffBase, "s", whole(outbox.DefaultBackoffBase), 5, 3600, "Wait after the first failed attempt; doubles with each, less up to half at random."},
@@ -56,6 +57,7 @@ func numbers() []number {
 		{snooze, "s", whole(outbox.DefaultSnooze), 60, 3600, "Wait after an outage of a destination that names no time itself."},
 		{maxSnoozes, "snoozes", outbox.DefaultMaxSnoozes, 1, 1000, "Snoozes of an event after which an outage counts as a failed attempt."},
 		{concurrency, "deliveries", outbox.DefaultConcurrency, 1, 256, "Events delivered at once; 1 delivers strictly one after the other."},
+		{linger, "s", 0, 0, 840, "How long a pass goes on looking, every 20 ms, once it finds nothing more: what is committed meanwhile is delivered at once. The function is paid for that time."},
 	}
 }
 
@@ -90,6 +92,7 @@ func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (
 		BatchSize: values[batchSize], Visibility: seconds(visibility), MaxAttempts: values[maxAttempts],
 		BackoffBase: seconds(backoffBase), BackoffCap: seconds(backoffCap),
 		Snooze: seconds(snooze), MaxSnoozes: values[maxSnoozes], Concurrency: values[concurrency],
+		Linger: seconds(linger),
 	}
 	c.router = &router{getenv: getenv, cloud: cloud{load: load, conns: c.worker.Concurrency}}
 	faults = append(faults, c.loadRoutes(ctx, getenv))

@@ -105,8 +105,8 @@ func eventTypes(raw json.RawMessage, routed []string) ([]string, error) {
 
 func eventBatchSize(raw json.RawMessage) (int, error) {
 	var size int
-	if err := json.Unmarshal(raw, &size); err != nil || size < 1 || size > 100 {
-		return 0, fmt.Errorf("batchSize: got %s, takes a whole number from 1 to 100", short(raw))
+	if err := json.Unmarshal(raw, &size); err != nil || size < 1 || size > 1000 {
+		return 0, fmt.Errorf("batchSize: got %s, takes a whole number from 1 to 1000", short(raw))
 	}
 	return size, nil
 }

@@ -29,7 +29,7 @@ func TestEventShapes(t *testing.T) {
 		"scheduler without input": {`{"version":"0","source":"aws.scheduler","detail-type":"Scheduled Event","detail":"{}","eventTypes":"theirs"}`, "[] 0"},
 		"a schedule of one type":  {`{"source":"schedule","scheduleArn":"a","executionId":"e","attemptNumber":"1","eventTypes":["order.paid"]}`, "[order.paid] 0"},
 		"types twice":             {`{"eventTypes":["order.placed","order.paid","order.placed"]}`, "[order.paid order.placed] 0"},
-		"batch size only":         {`{"batchSize":100}`, "[] 100"},
+		"batch size only":         {`{"batchSize":1000}`, "[] 1000"},
 
 		"text":                {`"now"`, "not a JSON object, takes {} or eventTypes, batchSize, source"},
 		"list":                {`[]`, "not a JSON object"},
@@ -43,11 +43,11 @@ func TestEventShapes(t *testing.T) {
 		"null types":          {`{"eventTypes":null}`, "eventTypes: got null"},
 		"a null type":         {`{"eventTypes":[null]}`, "eventTypes: got [null]"},
 		"one type":            {`{"eventTypes":"order.placed"}`, `eventTypes: got "order.placed"`},
-		"batch size 0":        {`{"batchSize":0}`, "batchSize: got 0, takes a whole number from 1 to 100"},
-		"batch size 101":      {`{"batchSize":101}`, "batchSize: got 101"},
+		"batch size 0":        {`{"batchSize":0}`, "batchSize: got 0, takes a whole number from 1 to 1000"},
+		"batch size 1001":     {`{"batchSize":1001}`, "batchSize: got 1001"},
 		"batch size 1.5":      {`{"batchSize":1.5}`, "batchSize: got 1.5"},
 		"batch size text":     {`{"batchSize":"` + strings.Repeat("x", 500) + `"}`, "xxx…"},
-		"several":             {`{"batchSize":null,"eventTypes":7,"limit":1}`, "batchSize: got null, takes a whole number from 1 to 100\neventTypes: got 7, takes a list of at least one event type\nunknown key \"limit\""},
+		"several":             {`{"batchSize":null,"eventTypes":7,"limit":1}`, "batchSize: got null, takes a whole number from 1 to 1000\neventTypes: got 7, takes a list of at least one event type\nunknown key \"limit\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
