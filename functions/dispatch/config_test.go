@@ -80,8 +80,8 @@ func TestEachNumberReachesTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(c.worker.BatchSize, c.worker.Visibility, c.worker.MaxAttempts, c.worker.BackoffBase, c.worker.BackoffCap,
-		c.worker.Snooze, c.worker.MaxSnoozes, c.worker.Concurrency)
-	if want := "100 1h0m0s 20 1h0m0s 24h0m0s 1h0m0s 1000 256"; got != want {
+		c.worker.Snooze, c.worker.MaxSnoozes, c.worker.Concurrency, c.worker.Linger)
+	if want := "1000 1h0m0s 20 1h0m0s 24h0m0s 1h0m0s 1000 256 14m0s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
