@@ -138,11 +138,12 @@ func byPosition(a, b *row) int { return cmp.Compare(a.event.Position, b.event.Po
 // readyLanes is a heap: the lane with the oldest row first.
 type readyLanes []*lane
 
-func (h readyLanes) Len() int           { return len(h) }
-func (h readyLanes) Less(i, j int) bool { return byPosition(h[i].rows[0], h[j].rows[0]) < 0 }
-func (h readyLanes) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+func (h *readyLanes) Len() int           { return len(*h) }
+func (h *readyLanes) Less(i, j int) bool { return byPosition((*h)[i].rows[0], (*h)[j].rows[0]) < 0 }
+func (h *readyLanes) Swap(i, j int) {
+	lanes := *h
+	lanes[i], lanes[j] = lanes[j], lanes[i]
+	lanes[i].place, lanes[j].place = i, j
 }
 
 func (h *readyLanes) Push(of any) {

@@ -122,7 +122,7 @@ func checkCircuitsOneProbe(s *suite) {
 		s.report(c, outbox.CircuitReport{Failure: true})
 		s.AgeCircuits(31 * time.Second)
 		var probes, failures atomic.Int64
-		together(claimers, func(int) {
+		together(func(int) {
 			circuits, err := c.Load(s.Context(), []string{"crm"}, time.Minute)
 			if err != nil || len(circuits) != 1 || circuits[0].Probe == circuits[0].Open {
 				failures.Add(1)

@@ -27,7 +27,7 @@ func checkOneQueue(s *suite) {
 	const rows = 120
 	s.insertMany(rows, "x", Row{})
 	ledger := newLedger()
-	together(claimers, func(int) {
+	together(func(int) {
 		// Rows locked elsewhere may be skipped: a claim that finds nothing is not yet the end.
 		for range 500 {
 			claim, err := s.Store.Claim(s.Context(), outbox.ClaimRequest{EventTypes: []string{typeMine}, BatchSize: 5})
@@ -40,11 +40,11 @@ func checkOneQueue(s *suite) {
 	ledger.report(s, rows)
 }
 
-// together runs n functions at once and waits for them.
-func together(n int, do func(i int)) {
+// together runs do claimers times at once and waits.
+func together(do func(i int)) {
 	var group sync.WaitGroup
 	start := make(chan struct{})
-	for i := range n {
+	for i := range claimers {
 		group.Go(func() {
 			<-start
 			do(i)
@@ -129,7 +129,7 @@ func checkClaimers(s *suite) {
 		}
 	}
 	ledger := newLedger()
-	together(claimers, func(i int) {
+	together(func(i int) {
 		for range 2000 { // many times what draining takes
 			if ledger.done(aggregates * depth) {
 				return
@@ -180,7 +180,7 @@ func checkSettlers(s *suite) {
 		}
 		released := make([][]int, claimers) // of each settler, the events it released
 		errs := make([]error, claimers)
-		together(claimers, func(i int) {
+		together(func(i int) {
 			released[i], errs[i] = releaseShuffled(s.Context(), s.Store, events)
 		})
 		count := make([]int, len(events))
