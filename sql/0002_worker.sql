@@ -1,4 +1,4 @@
--- What the dispatcher's own worker uses beside the contract and the claim of lanes: circuits, and figures about the queue.
+-- What the dispatcher's own worker uses beside the contract and the claim of lanes: circuits, figures about the queue, retention.
 
 -- Circuits: which destinations are out, shared by all workers. A worker that finds a destination out says so here, and no
 -- worker claims its events until a single one, at a time, has tried again.
@@ -185,4 +185,91 @@ as $$
     'byEventType', coalesce(jsonb_object_agg(event_type, jsonb_build_object(
       'unfinished', least(unfinished, 10000), 'oldestDueSeconds', round(oldest)::bigint)), '{}'))
   from figures
+$$;
+
+-- Retention: finished rows are deleted some time after their end. No index may hold that time for discarded rows: what it
+-- reads would make every claim write the indexes. So processed rows are found by processed_at, and discarded ones, which are
+-- few, in order of position. A settle writes one of these indexes (some 7 bytes a row: rows settled together share a time).
+create index outbox_events_processed_idx on public.outbox_events (processed_at) where not unfinished and processed_at is not null;
+create index outbox_events_discarded_idx on public.outbox_events (position) where not unfinished and processed_at is null;
+
+-- When a row was discarded: what its metadata says or, where that cannot be read (somebody discarded it by hand), the later
+-- of created_at and available_at, which is not before its last claim.
+create function public.outbox_discarded_at(p_metadata jsonb, p_created_at timestamptz, p_available_at timestamptz)
+returns timestamptz
+language plpgsql stable
+set search_path = public, pg_catalog
+as $$
+declare
+  v_text text := p_metadata ->> 'discardedAt';
+begin
+  if v_text ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$' then
+    begin
+      return v_text::timestamptz;
+    exception when data_exception then
+      null; -- the 31st of February
+    end;
+  end if;
+  return greatest(p_created_at, case when isfinite(p_available_at) then p_available_at end);
+end
+$$;
+
+-- Deletes processed rows p_processed after their end and discarded rows p_discarded after theirs, the oldest of each first, at
+-- most p_limit (1..10,000), and returns how many. Never an unfinished row, nor one that was created less than that age ago or
+-- that somebody else has locked. A null age keeps such rows for ever, '0' deletes them at once. With a row goes its idempotency
+-- key: the same event can be inserted again.
+--
+-- Its cost does not follow the history, as it passes over 500 rows at most that are not old enough. Such rows stand in the way
+-- when they were discarded, delivered again and discarded again lately: so many of them hold older ones up. A discarded row
+-- that still has a processed_at goes when both ages are over.
+-- Errors: outbox_prune_invalid_input (22023) when an age is negative.
+create function public.outbox_prune(
+  p_processed interval default '30 days', p_discarded interval default '90 days', p_limit int default 1000
+) returns int
+language plpgsql volatile
+set search_path = public, pg_catalog
+set enable_bitmapscan = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_limit  int := least(greatest(coalesce(p_limit, 1000), 1), 10000);
+  v_window int := v_limit + 500;
+  v_pruned int;
+begin
+  if p_processed < interval '0' or p_discarded < interval '0' then
+    raise exception 'outbox_prune_invalid_input' using errcode = '22023';
+  end if;
+  -- A lock rechecks only what its own statement says of the locked row: here, that nobody has changed it. Locked, it stays
+  -- where it is, and is found by its place.
+  delete from outbox_events e
+  where e.ctid = any (array(
+    select l.ctid
+    from (
+      (select f.ctid as place, f.xmin as version, f.status, f.processed_at, f.created_at, f.available_at, f.metadata
+       from outbox_events f
+       where not f.unfinished and f.processed_at is not null and f.processed_at <= now() - p_processed
+       order by f.processed_at
+       limit v_window)
+      union all
+      (select f.ctid, f.xmin, f.status, null, f.created_at, f.available_at, f.metadata
+       from outbox_events f
+       where not f.unfinished and f.processed_at is null
+       order by f.position
+       limit v_window)
+    ) w
+    join outbox_events l on l.ctid = w.place and l.xmin = w.version
+    cross join lateral (select now() - case w.status when 'discarded' then p_discarded else p_processed end as old) t
+    where w.created_at <= t.old
+      and coalesce(case w.status when 'processed' then w.processed_at end,
+                   outbox_discarded_at(w.metadata, w.created_at, w.available_at)) <= t.old
+    limit v_limit
+    for update of l skip locked));
+  get diagnostics v_pruned = row_count;
+  return v_pruned;
+end
 $$;
