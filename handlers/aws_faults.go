@@ -185,6 +185,35 @@ func isRowsTemplate(call awsCall, answer awsAnswer) bool {
 		strings.Contains(text, "template") && !strings.Contains(text, "configuration set")
 }
 
+// isRowsTemplateDenied is true when IAM refuses the template, which the row names. It does so before SES looks whether
+// there is one, so that a typing error in a row looks like a grant that is missing.
+func isRowsTemplateDenied(call awsCall, answer awsAnswer) bool {
+	return call.mail != nil && call.mail.template != "" && strings.Contains(strings.ToLower(answer.message), ":template/")
+}
+
+// isRecipientDenied is true when IAM refuses an identity that a recipient belongs to and the sender does not: in the
+// sandbox it asks for the recipient's, too.
+func isRecipientDenied(call awsCall, answer awsAnswer) bool {
+	_, identity, found := strings.Cut(answer.message, ":identity/")
+	if call.mail == nil || !found {
+		return false
+	}
+	if end := strings.IndexAny(identity, "'`\" \t\r\n,;"); end >= 0 {
+		identity = identity[:end]
+	}
+	identity = strings.TrimRight(identity, ".")
+	return !covers(identity, call.from) && slices.ContainsFunc(call.mail.recipients(), func(box mailbox) bool {
+		return covers(identity, box.address)
+	})
+}
+
+// covers tells whether an identity is an address itself, its domain, or a domain above that.
+func covers(identity, address string) bool {
+	identity, address = strings.ToLower(identity), strings.ToLower(address)
+	domain := address[strings.LastIndexByte(address, '@')+1:]
+	return identity != "" && (identity == address || identity == domain || strings.HasSuffix(domain, "."+identity))
+}
+
 // mentions tells whether a text holds an address, and not just as a part of a longer one.
 func mentions(text, address string) bool {
 	text, address = strings.ToLower(text), strings.ToLower(address)

@@ -242,6 +242,48 @@ func TestSESDiscardsAMissingTemplateButNoMissingConfigurationSet(t *testing.T) {
 	}
 }
 
+// IAM speaks before SES does: what a row names and nobody granted is refused, whether it exists or not. One row's
+// mistake must not hold back the destination; anything else that is refused is ours, and does.
+func TestSESRetriesWhatIAMRefusesOverTheRow(t *testing.T) {
+	t.Parallel()
+	const (
+		mine    = "User `arn:aws:sts::123456789012:assumed-role/hunter2' is not authorized to perform `ses:SendEmail' on resource `arn:aws:ses:eu-west-1:123456789012:"
+		newer   = "User: arn:aws:sts::123456789012:assumed-role/hunter2 is not authorized to perform: ses:SendEmail on resource: arn:aws:ses:eu-west-1:123456789012:"
+		because = " because no identity-based policy allows the ses:SendEmail action"
+		letter  = `{"to": ["ann@customer.example.org"], "template": "hunter2"}`
+	)
+	for _, c := range []struct {
+		message string
+		payload string // empty is a mail without a template
+		outcome outbox.Outcome
+		reason  string
+	}{
+		{mine + "template/hunter2'", letter, retryIt, "ses_template_denied"},
+		{newer + "template/hunter2" + because, letter, retryIt, "ses_template_denied"},
+		{mine + "template/hunter2'", "", snoozeIt, "ses_access_denied"},
+		{mine + "configuration-set/template'", letter, snoozeIt, "ses_access_denied"},
+		{mine + "identity/shop.example.com'", letter, snoozeIt, "ses_access_denied"},
+		{mine + "identity/orders@shop.example.com'", letter, snoozeIt, "ses_access_denied"},
+		{newer + "identity/example.com" + because, "", snoozeIt, "ses_access_denied"},
+		{newer + "identity/other.test" + because, "", snoozeIt, "ses_access_denied"},
+		{newer + "identity/" + because, "", snoozeIt, "ses_access_denied"},
+		{mine + "identity/ann@customer.example.org'", "", retryIt, "ses_recipient_denied"},
+		{newer + "identity/ANN@customer.example.org" + because, "", retryIt, "ses_recipient_denied"},
+		{newer + "identity/customer.example.org.", "", retryIt, "ses_recipient_denied"},
+		{newer + "identity/example.org" + because, letter, retryIt, "ses_recipient_denied"},
+		{"hunter2", letter, snoozeIt, "ses_access_denied"},
+	} {
+		for _, code := range []string{"AccessDeniedException", "AccessDenied"} {
+			t.Run(code+" "+c.message, func(t *testing.T) {
+				t.Parallel()
+				fault := faultCase{http.StatusForbidden, code, c.message, c.outcome, c.reason, 0}
+				got, requests := sesFault(t, fault, c.payload)
+				fault.expect(t, got, requests)
+			})
+		}
+	}
+}
+
 func sesFault(t *testing.T, c faultCase, payload string) (outbox.Settlement, int64) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"message": c.message})
@@ -269,6 +311,8 @@ func TestEveryDocumentedReasonIsTested(t *testing.T) {
 	}
 	tested := map[string]bool{
 		"ses_template_missing": true, // TestSESDiscardsAMissingTemplateButNoMissingConfigurationSet
+		"ses_template_denied":  true, // TestSESRetriesWhatIAMRefusesOverTheRow
+		"ses_recipient_denied": true,
 		"sns_request_invalid":  true, // TestWhatTheSDKRefusesIsDiscardedUnsent
 		"ses_request_invalid":  true,
 	}

@@ -123,9 +123,25 @@ func sesFaults() []awsFault {
 	}
 }
 
-// mailFaults are about a mail, its sender and what it names.
+// deniedCodes are IAM's refusals.
+func deniedCodes() []string {
+	return []string{"AuthorizationError*", "AccessDenied*", "OptInRequired", "NotAuthorized"}
+}
+
+// mailFaults are about a mail, its sender and what it names. A refusal over what the row names must not hold back the
+// destination; a grant that comes a little late must not discard the mail either.
 func mailFaults() []awsFault {
 	return []awsFault{
+		{
+			provider: providerSES, codes: deniedCodes(),
+			match: isRowsTemplateDenied, when: "its message names a template, as the payload does", outcome: outbox.Retry, reason: "template_denied",
+			advice: "the template that the payload names does not exist, or the function's role may not use it: correct its name, or grant its ARN",
+		},
+		{
+			provider: providerSES, codes: deniedCodes(),
+			match: isRecipientDenied, when: "its message names a recipient's identity, not the sender's", outcome: outbox.Retry, reason: "recipient_denied",
+			advice: "the account is in the sandbox, where the function's role needs the recipient's identity too: grant its ARN",
+		},
 		{
 			provider: providerSES, codes: []string{"MailFromDomainNotVerified*", "MAIL_FROM_DOMAIN_NOT_VERIFIED"},
 			outcome: outbox.Snoozed, reason: "sender_unverified",
@@ -169,7 +185,7 @@ func mailFaults() []awsFault {
 func commonFaults() []awsFault {
 	return []awsFault{
 		{
-			codes:   []string{"AuthorizationError*", "AccessDenied*", "OptInRequired", "NotAuthorized"},
+			codes:   deniedCodes(),
 			outcome: outbox.Snoozed, reason: "access_denied",
 			advice: "not allowed: check the function's role and the policy of what it sends to",
 		},
