@@ -102,6 +102,31 @@ func FuzzAttributesAreValid(f *testing.F) {
 	})
 }
 
+// What SQS allows, as its reference writes it.
+func sqsText() *regexp.Regexp {
+	return regexp.MustCompile(`^[\x{9}\x{A}\x{D}\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]*$`)
+}
+
+func FuzzMessagesAreWhatQueuesTake(f *testing.F) {
+	allowed := sqsText()
+	for _, payload := range []string{`{}`, "\"\ufffe\uffff\"", "\"\x00\x1f\t\"", "\"\xff\xed\xa0\x80\"", "\"\U0001ffff\"", `"\ud800"`} {
+		f.Add(payload)
+	}
+	f.Fuzz(func(t *testing.T, payload string) {
+		got := messageBody([]byte(payload))
+		if !utf8.ValidString(got) || !allowed.MatchString(got) {
+			t.Errorf("%q becomes %q, which a queue refuses", payload, got)
+		}
+		if utf8.ValidString(payload) && allowed.MatchString(payload) && got != payload {
+			t.Errorf("%q becomes %q, want it as it is", payload, got)
+		}
+		var before, after any
+		if json.Unmarshal([]byte(payload), &before) == nil && (json.Unmarshal([]byte(got), &after) != nil || !reflect.DeepEqual(before, after)) {
+			t.Errorf("%q becomes %q, which is another value", payload, got)
+		}
+	})
+}
+
 func TestTraceparentIsSentOnlyWhenValid(t *testing.T) {
 	t.Parallel()
 	const (

@@ -124,8 +124,8 @@ func NewSNS(config SNSConfig) (*SNS, error) {
 	}, nil
 }
 
-// Handle publishes the event's payload, byte for byte, with attributes that subscriptions can filter by. On a FIFO
-// topic the group is the event's aggregate and the deduplication id its id, so that repetitions within five minutes
+// Handle publishes the event's payload, byte for byte (but for characters that queues refuse, which are escaped as JSON
+// can), with attributes that subscriptions can filter by. On a FIFO topic the group is the event's aggregate and the deduplication id its id, so that repetitions within five minutes
 // are dropped by SNS. A message id means delivered; the receipt is then {"sns": {"messageId": "…"}}, with a
 // sequenceNumber from a FIFO topic. All else is an error by the table in docs/faults.md; once ctx has ended the error
 // wraps ctx.Err. Without a deadline in ctx it is [outbox.DefaultHandlerTimeout].

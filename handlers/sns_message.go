@@ -32,7 +32,7 @@ func (h *SNS) message(event outbox.Event) (*sns.PublishInput, error) {
 	}
 	input := &sns.PublishInput{
 		TopicArn:          &h.topic,
-		Message:           aws.String(string(event.Payload)),
+		Message:           aws.String(messageBody(event.Payload)),
 		MessageAttributes: snsAttributes(event),
 	}
 	if h.fifo {
@@ -46,6 +46,30 @@ func (h *SNS) message(event outbox.Event) (*sns.PublishInput, error) {
 }
 
 func discardf(format string, args ...any) error { return outbox.Discard(fmt.Errorf(format, args...)) }
+
+// messageBody is the payload byte for byte, but for what queues take in no message: a queue behind the topic would lose
+// it, unseen by the publisher. Valid JSON has such characters within strings only, where an escape is the same value.
+func messageBody(payload []byte) string {
+	text := string(payload)
+	if !strings.ContainsFunc(text, isRefused) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for _, c := range text { // bytes that are no UTF-8 come as U+FFFD, which is what readers of JSON make of them
+		if isRefused(c) {
+			fmt.Fprintf(&b, `\u%04x`, c)
+			continue
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// isRefused is true of a character that SQS takes in no message: its reference allows #x9, #xA, #xD, #x20 to #xD7FF,
+// #xE000 to #xFFFD and #x10000 to #x10FFFF.
+func isRefused(c rune) bool {
+	return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0xfffe || c == 0xffff
+}
 
 // messageSize counts as SNS does: body, and names, types and values of the attributes.
 func messageSize(input *sns.PublishInput) int {

@@ -54,6 +54,32 @@ func TestSNSPublishesThePayloadByteForByte(t *testing.T) {
 	}
 }
 
+// SQS takes no other characters; a queue behind the topic would lose the message, and nobody would hear of it.
+func TestSNSEscapesWhatQueuesRefuseAndKeepsTheValue(t *testing.T) {
+	t.Parallel()
+	server := snsAnswers(t)
+	handler := newSNS(t, handlers.SNSConfig{}, server.URL)
+	for payload, want := range map[string]string{
+		"{\"a\ufffe\": \"\uffff b\", \"n\": 12345678901234567890}":             `{"a\ufffe": "\uffff b", "n": 12345678901234567890}`,
+		"\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\ufffe\"]\r\n": "\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\\ufffe\"]\r\n",
+		`["\\` + "\ufffe\"]": `["\\\ufffe"]`,
+	} {
+		event := sampleEvent()
+		event.Payload = json.RawMessage(payload)
+		if _, err := handler.Handle(t.Context(), event); err != nil {
+			t.Fatalf("%q: %v", payload, err)
+		}
+		form, _ := published(t, server)
+		got := form.Get("Message")
+		if got != want {
+			t.Errorf("message %q, want %q", got, want)
+		}
+		if before, after := decode(t, payload), decode(t, got); !reflect.DeepEqual(before, after) {
+			t.Errorf("%q is another value than %q", got, payload)
+		}
+	}
+}
+
 func TestSNSSendsAttributesToFilterBy(t *testing.T) {
 	t.Parallel()
 	server := snsAnswers(t)
