@@ -56,7 +56,7 @@ func parseMail(payload json.RawMessage) (mailContent, error) {
 		template: p.text("template"), data: p.object("data"),
 	}
 	switch n := len(m.recipients()); {
-	case n == 0:
+	case n == 0 && !p.misspelt("to", "cc", "bcc"):
 		p.fault("to", "no recipient in to, cc or bcc")
 	case n > maxRecipients:
 		p.fault("to", "%d recipients in to, cc and bcc together, takes up to %d", n, maxRecipients)
@@ -145,16 +145,16 @@ func (p *mailParser) checkTemplate(m mailContent) {
 }
 
 func (p *mailParser) checkSimple(m mailContent) {
-	if !p.has("subject") {
+	if !p.has("subject") && !p.misspelt("subject", "template") {
 		p.fault("subject", "missing; takes a text, or name a template instead")
 	}
 	if strings.ContainsFunc(m.subject, isControl) {
 		p.fault("subject", "has a line break or another control character")
 	}
-	if !p.has("text") && !p.has("html") {
+	if !p.has("text") && !p.has("html") && !p.misspelt("text", "html", "template") {
 		p.fault("text", "missing; takes text, html or both, or name a template instead")
 	}
-	if p.has("data") {
+	if p.has("data") && !p.misspelt("template") {
 		p.fault("data", "only together with template")
 	}
 }
@@ -175,6 +175,17 @@ func (p *mailParser) checkUnknown() {
 	if unknown > 0 {
 		p.faults = append(p.faults, fmt.Sprintf("unknown fields: %d, takes %s", unknown, mailFields))
 	}
+}
+
+// misspelt tells whether one of the fields seems to be there under another spelling, which is a fault already: to call
+// it missing too would be wrong.
+func (p *mailParser) misspelt(fields ...string) bool {
+	for name := range p.fields {
+		if near := nearestField(name); near != name && slices.Contains(fields, near) {
+			return true
+		}
+	}
+	return false
 }
 
 // nearestField returns the field that name would be, were it not for its case, dashes and underscores.

@@ -166,7 +166,12 @@ func TestSESDiscardsAPayloadWithAllItsFaults(t *testing.T) {
 		`{"to": ["ann@customer.example.org"], "template": 5}`:                                   {"template: not a text"},
 		`{` + letter + `, "data": {"a": "` + strings.Repeat("é", 262_144) + `"}}`:               {"data: 262153 characters, takes up to 262144"},
 		`{` + good + `, "replyTo": [], "Subject": "hunter2", "hunter2": 1, "a@example.com": 2}`: {"a field is spelled almost like subject", "a field is spelled almost like reply_to", "unknown fields: 2, takes " + fields},
-		`{` + good + `, "headers": {}}`:                                                         {"unknown fields: 1, takes " + fields},
+		// What is there under another spelling is not missing too.
+		`{"To": ["ann@customer.example.org"], "subject": "s", "text": "t"}`:        {"a field is spelled almost like to"},
+		`{"BCC": ["ann@customer.example.org"], "SUBJECT": "s", "Html": "hunter2"}`: {"a field is spelled almost like bcc", "a field is spelled almost like html", "a field is spelled almost like subject"},
+		`{"to": ["ann@customer.example.org"], "Template": "hunter2", "data": {}}`:  {"a field is spelled almost like template"},
+		`{"Data": {}, "subject": "s", "text": "t"}`:                                {noTo, "a field is spelled almost like data"},
+		`{` + good + `, "headers": {}}`:                                            {"unknown fields: 1, takes " + fields},
 	} {
 		if want[0] != shape {
 			want[0] = "ses_payload_invalid: " + want[0]
