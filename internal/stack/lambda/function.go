@@ -164,10 +164,12 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // Stop ends the sandbox. Nothing in it is worth a farewell: correctness never depends on one.
 func (f *Function) Stop() { f.Kill() }
 
-// Succeeded tells whether a reply is a JSON object that says ok.
+// Succeeded tells whether a reply is a JSON object that says ok, or what a custom resource's provider told
+// CloudFormation, if that was success.
 func Succeeded(reply []byte) bool {
 	var answer struct {
-		OK bool `json:"ok"`
+		OK     bool   `json:"ok"`
+		Status string `json:"Status"`
 	}
-	return json.Unmarshal(reply, &answer) == nil && answer.OK
+	return json.Unmarshal(reply, &answer) == nil && (answer.OK || answer.Status == "SUCCESS")
 }

@@ -224,10 +224,11 @@ func TestStartRefusesWhatTheEmulatorCannotDo(t *testing.T) {
 	}
 }
 
-func TestSucceededTakesOnlyAnObjectThatSaysOK(t *testing.T) {
+func TestSucceededTakesOnlyAnObjectThatSaysSo(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]bool{
 		`{"ok":true}`: true, `{"ok":false}`: false, `{}`: false, `{"ok":"true"}`: false, `true`: false, ``: false,
+		`{"Status":"SUCCESS","RequestId":"1"}`: true, `{"Status":"FAILED","Reason":"SUCCESS"}`: false, `{"Status":""}`: false, `{"Status":true}`: false,
 		`{"errorType":"ConfigError"}`: false, `{"ok":true} tail`: false, `Task timed out after 3.00 seconds`: false,
 	} {
 		if got := lambda.Succeeded([]byte(reply)); got != want {

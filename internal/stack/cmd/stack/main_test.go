@@ -61,6 +61,41 @@ func TestInvokeFailsWithTheReplyOnStandardOutput(t *testing.T) {
 	}
 }
 
+// What CloudFormation was told decides, for a provider answers its failures and does not fail itself.
+func TestInvokeOfACustomResourceExitsAsCloudFormationWasTold(t *testing.T) {
+	t.Parallel()
+	endpoint := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(endpoint.Close)
+	raw, err := os.ReadFile(filepath.Join(root, "events", "custom-resource-create.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var event map[string]any
+	if err := json.Unmarshal(raw, &event); err != nil {
+		t.Fatal(err)
+	}
+	event["ResponseURL"] = endpoint.URL
+	if raw, err = json.Marshal(event); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "event.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for url, want := range map[string]struct {
+		code   int
+		status string
+	}{
+		postgrestest.Empty(t): {0, `"Status":"SUCCESS"`},
+		"not a url":           {1, `"Status":"FAILED"`},
+	} {
+		out, code := stack(t, []string{"DATABASE_URL=" + url}, "invoke", "-function", "migrate", "-event", file)
+		if code != want.code || !bytes.Contains(out, []byte(want.status)) {
+			t.Errorf("%s: exit %d, standard output %q, want %d and %s", url, code, out, want.code, want.status)
+		}
+	}
+}
+
 func TestInvocationsSideBySideDeliverEachEventOnce(t *testing.T) {
 	t.Parallel()
 	const events, passes = 40, 3
