@@ -249,9 +249,11 @@ func (p *pass) turnPage(c claimed) {
 		}
 	}
 	p.cursor = c.claim.Cursor
-	p.cycle.ended = c.claim.End
 	p.cycle.found = p.cycle.found || found
-	p.cycle.cost += p.budget.elapsed() - c.sent
+	if !p.cycle.ended { // what comes after the end is new rows and lanes by name
+		p.cycle.cost += p.budget.elapsed() - c.sent
+	}
+	p.cycle.ended = p.cycle.ended || c.claim.End
 	for _, a := range c.claim.Leased {
 		if open := p.lanes.byAggregate[a]; open != nil {
 			open.more = true
