@@ -18,9 +18,12 @@ import (
 // physicalID never changes: to CloudFormation another id is another resource, and it would delete the old one.
 const physicalID = "outbox-schema"
 
-// The resource's only property and only attribute: the version of the schema that the template wants, and the one
-// that the database has.
-const versionKey = "Version"
+// The resource's properties. Version is what the template wants of the schema, and as an attribute what the database
+// has; Run counts how often somebody asked for more than that.
+const (
+	versionKey = "Version"
+	runKey     = "Run"
+)
 
 // parseResource reads an event that CloudFormation sends for a custom resource; found is false for any other event. The
 // error is a [*RequestError]. It shows nothing of ResponseURL, which is signed: whoever has it can answer.
@@ -96,35 +99,54 @@ func (a *app) converge(ctx context.Context, event cfn.Event) (version string, er
 	}
 }
 
-// converged migrates. Two things are warnings, since migrations only go forward and failing would leave the rollback of
-// a stack stuck half way: a database ahead of this binary, and whatever fails on the way back to an older version.
+// converged migrates. Only an update that asks for something new may fail: for more than a version or run before.
+// CloudFormation undoes a failed update by another one, whose properties have changed places, and if that fails as well
+// the stack is stuck. So whatever fails then is a warning, and so is a database ahead of this binary, since migrations
+// only go forward.
 func (a *app) converged(ctx context.Context, event cfn.Event) (string, error) {
-	wanted, known := version(event.ResourceProperties)
-	before, knownBefore := version(event.OldResourceProperties)
-	back := known && knownBefore && wanted < before
+	wanted, known := asked(event.ResourceProperties)
+	before, knownBefore := asked(event.OldResourceProperties)
+	undone := known && knownBefore && !wanted.after(before)
 
 	action := actionUp
 	if ships, err := a.ships(); err == nil && known {
-		if wanted != ships {
+		if wanted.version != ships {
 			a.logger.LogAttrs(ctx, slog.LevelWarn, "the template wants another version than this function ships",
-				slog.Int("wanted", wanted), slog.Int("ships", ships))
+				slog.Int("wanted", wanted.version), slog.Int("ships", ships))
 		}
-		if back && wanted < ships {
+		if undone && wanted.version < before.version && wanted.version < ships {
 			action = actionStatus // this function belongs to the deployment that is being undone
 		}
 	}
 	report, err := a.do(ctx, action)
 	reached := report.VersionAfter
-	if back && reached == 0 {
-		reached = wanted // nobody could look, or nothing is there
+	if undone && reached == 0 {
+		reached = wanted.version // nobody could look, or nothing is there
 	}
-	if _, ahead := errors.AsType[*postgres.DatabaseAheadError](err); err != nil && (ahead || back) {
-		a.logger.LogAttrs(ctx, slog.LevelWarn, "nothing is applied for an older version of the stack",
+	if _, ahead := errors.AsType[*postgres.DatabaseAheadError](err); err != nil && (ahead || undone) {
+		a.logger.LogAttrs(ctx, slog.LevelWarn, "nothing new is asked for, so the stack goes on in spite of this failure",
 			slog.Int("version", reached), slog.String("error", err.Error()))
 		err = nil
 	}
 	a.log(ctx, string(event.RequestType), report, err)
 	return strconv.Itoa(reached), err
+}
+
+// request is what an event asks for.
+type request struct{ version, run int }
+
+// after tells whether r asks for more than before did.
+func (r request) after(before request) bool {
+	return r.version > before.version || r.version == before.version && r.run > before.run
+}
+
+// asked reads the properties; known is false without a version. CloudFormation turns numbers into text. A run that is no
+// number counts as none, so that a change of it never fails: nobody could tell which way it goes.
+func asked(properties map[string]any) (r request, known bool) {
+	r.run, _ = strconv.Atoi(fmt.Sprint(properties[runKey]))
+	version, err := strconv.Atoi(fmt.Sprint(properties[versionKey]))
+	r.version = version
+	return r, err == nil
 }
 
 // ships is the newest version that this binary can make.
@@ -133,10 +155,4 @@ func (a *app) ships() (int, error) {
 		return 0, a.fault
 	}
 	return postgres.Latest(a.migrator.Files)
-}
-
-// version reads the property; CloudFormation turns numbers into text.
-func version(properties map[string]any) (n int, known bool) {
-	n, err := strconv.Atoi(fmt.Sprint(properties[versionKey]))
-	return n, err == nil
 }

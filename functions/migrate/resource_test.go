@@ -171,19 +171,20 @@ func TestARollbackOfTheStackSucceeds(t *testing.T) {
 		told            string
 		version         int // of the database afterwards
 	}{
-		"database ahead":                     {3, 2, "2", nil, `"SUCCESS" {"Version":"3"}`, 3},
-		"database ahead, older function":     {3, 2, "2", "3", `"SUCCESS" {"Version":"3"}`, 3},
-		"function still the newer one":       {2, 3, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
-		"nothing to do":                      {2, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
-		"back, and the database needs it":    {1, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
-		"back, and the database is empty":    {0, 3, "2", "3", `"SUCCESS" {"Version":"2"}`, 0},
-		"back, and the database is away":     {-1, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 0},
-		"numbers":                            {-1, 2, 2, 3, `"SUCCESS" {"Version":"2"}`, 0},
-		"forward, and the database is away":  {-1, 3, "3", "2", `"FAILED" null`, 0},
-		"the same, and the database is away": {-1, 3, "3", "3", `"FAILED" null`, 0},
-		"unknown versions":                   {-1, 3, "a", "b", `"FAILED" null`, 0},
-		"template and function differ":       {1, 2, "7", "1", `"SUCCESS" {"Version":"2"}`, 2},
-		"no version at all":                  {1, 2, nil, nil, `"SUCCESS" {"Version":"2"}`, 2},
+		"database ahead":                      {3, 2, "2", nil, `"SUCCESS" {"Version":"3"}`, 3},
+		"database ahead, older function":      {3, 2, "2", "3", `"SUCCESS" {"Version":"3"}`, 3},
+		"function still the newer one":        {2, 3, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
+		"nothing to do":                       {2, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
+		"back, and the database needs it":     {1, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 2},
+		"back, and the database is empty":     {0, 3, "2", "3", `"SUCCESS" {"Version":"2"}`, 0},
+		"back, and the database is away":      {-1, 2, "2", "3", `"SUCCESS" {"Version":"2"}`, 0},
+		"numbers":                             {-1, 2, 2, 3, `"SUCCESS" {"Version":"2"}`, 0},
+		"forward, and the database is away":   {-1, 3, "3", "2", `"FAILED" null`, 0},
+		"the same, and the database is away":  {-1, 3, "3", "3", `"SUCCESS" {"Version":"3"}`, 0},
+		"the same, and the database needs it": {1, 3, "3", "3", `"SUCCESS" {"Version":"3"}`, 3},
+		"unknown versions":                    {-1, 3, "a", "b", `"FAILED" null`, 0},
+		"template and function differ":        {1, 2, "7", "1", `"SUCCESS" {"Version":"2"}`, 2},
+		"no version at all":                   {1, 2, nil, nil, `"SUCCESS" {"Version":"2"}`, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,6 +227,62 @@ func TestARollbackOfTheStackSucceeds(t *testing.T) {
 				t.Errorf("log %s, want a warning: %t", logs, warned)
 			}
 		})
+	}
+}
+
+// What fails CloudFormation undoes by an update whose properties have changed places; were that to fail too, the stack
+// would be stuck in UPDATE_ROLLBACK_FAILED. So no failure may fail both ways, and none passes unseen on its way forward.
+func TestWhatFailsForwardSucceedsOnTheWayBack(t *testing.T) {
+	t.Parallel()
+	changes := map[string]struct{ old, new map[string]any }{
+		"a version":   {map[string]any{"Version": "1", "Run": ""}, map[string]any{"Version": "2", "Run": ""}},
+		"both":        {map[string]any{"Version": "1", "Run": "7"}, map[string]any{"Version": "2", "Run": "1"}},
+		"a first run": {map[string]any{"Version": "2", "Run": ""}, map[string]any{"Version": "2", "Run": "1"}},
+		"a tenth run": {map[string]any{"Version": "2", "Run": "9", "ServiceTimeout": "330"}, map[string]any{"Version": "2", "Run": "10", "ServiceTimeout": "90"}},
+		"no run yet":  {map[string]any{"Version": "2"}, map[string]any{"Version": 2, "Run": 1}},
+	}
+	good, other := fstest.MapFS{"0001_a.sql": {Data: []byte("create table a();")}}, fstest.MapFS{"0001_a.sql": {Data: []byte("create table b();")}}
+	bad := fstest.MapFS{"0001_a.sql": good["0001_a.sql"], "0002_b.sql": {Data: []byte("create table a();")}}
+	for failure, tc := range map[string]struct {
+		variables map[string]string // nil is a database that has what good makes
+		files     fstest.MapFS
+	}{
+		"database away": {map[string]string{"DATABASE_URL": unreachable}, good},
+		"configuration": {map[string]string{lockTimeoutVariable: "7 parsecs"}, nil},
+		"drift":         {nil, other},
+		"migration":     {nil, bad},
+	} {
+		for change, properties := range changes {
+			t.Run(failure+", "+change, func(t *testing.T) {
+				t.Parallel()
+				variables := tc.variables
+				if variables == nil {
+					variables = map[string]string{"DATABASE_URL": postgrestest.Empty(t)}
+				}
+				app, logs := testApp(t, variables)
+				if tc.variables == nil {
+					app.migrator.Files = good
+					if _, err := app.migrator.Up(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if app.migrator != nil {
+					app.migrator.Files = tc.files
+				}
+				event := sample(t, "update")
+				event.ResourceProperties, event.OldResourceProperties = properties.new, properties.old
+				if told := newCloudFormation(t).play(app, event); len(told) != 1 || !strings.Contains(told[0], `"Status":"FAILED"`) {
+					t.Errorf("forward: told %q, want one FAILED", told)
+				}
+				event.ResourceProperties, event.OldResourceProperties = properties.old, properties.new
+				if told := newCloudFormation(t).play(app, event); len(told) != 1 || !strings.Contains(told[0], `"Status":"SUCCESS"`) {
+					t.Errorf("back: told %q, want one SUCCESS", told)
+				}
+				if !strings.Contains(logs.String(), `"level":"WARN"`) {
+					t.Errorf("log %s, want a warning", logs)
+				}
+			})
+		}
 	}
 }
 

@@ -72,11 +72,17 @@ func TestADatabaseOutOfReach(t *testing.T) {
 	w := newWorld(t, timeout, "DATABASE_URL="+unreachable)
 	w.failed(w.play("create", nil), "DatabaseError: database: connect: ", "connection refused")
 	w.failed(w.play("update", nil), "DatabaseError: database: connect: ", "connection refused")
-	// On the way back to an older version there is nothing to apply, so that failing would only leave the stack stuck.
-	w.succeeded(w.play("update", func(e *cfn.Event) {
-		e.ResourceProperties, e.OldResourceProperties = map[string]any{"Version": "1"}, map[string]any{"Version": "2"}
-	}), "1")
-	w.wantLog(`"level":"WARN"`, "older version", "connection refused")
+	// What CloudFormation undoes an update with asks for nothing new; failing would only leave the stack stuck.
+	back := func(e *cfn.Event) {
+		e.ResourceProperties, e.OldResourceProperties = e.OldResourceProperties, e.ResourceProperties
+	}
+	w.succeeded(w.play("update", back), "1")
+	w.wantLog(`"level":"WARN"`, "nothing new is asked for", "connection refused")
+	again := func(e *cfn.Event) {
+		e.ResourceProperties, e.OldResourceProperties = map[string]any{"Version": "2", "Run": "1"}, map[string]any{"Version": "2", "Run": ""}
+	}
+	w.failed(w.play("update", again), "DatabaseError: database: connect: ", "connection refused")
+	w.succeeded(w.play("update", func(e *cfn.Event) { again(e); back(e) }), "2")
 	w.succeeded(w.play("delete", nil), "")
 }
 
