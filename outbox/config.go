@@ -53,9 +53,12 @@ type Config struct {
 	// Linger is how long a pass goes on looking, every 20 ms, once it finds nothing more: a pass that lingers
 	// delivers at once what is committed while it runs. Zero ends the pass when the queue is empty.
 	Linger time.Duration
+	// Retention says which finished events Pruner deletes, once in a pass, in what is left of its budget.
+	Retention Retention
 
 	Circuits Circuits         // nil: each pass finds out by itself which destinations are out
 	Stats    Stats            // nil: no statistics
+	Pruner   Pruner           // nil: nothing is ever deleted
 	Observer Observer         // nil: nobody watches
 	Logger   *slog.Logger     // nil: no logs
 	Clock    func() time.Time // measures the budget only; nil: time.Now
@@ -82,6 +85,7 @@ func (c Config) withDefaults() Config {
 	c.Snooze = orDefault(c.Snooze, DefaultSnooze)
 	c.MaxSnoozes = orDefault(c.MaxSnoozes, DefaultMaxSnoozes)
 	c.Concurrency = orDefault(c.Concurrency, DefaultConcurrency)
+	c.Retention = c.Retention.WithDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

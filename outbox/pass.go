@@ -27,6 +27,7 @@ type pass struct {
 	budget   budget
 	lease    time.Duration
 	circuits circuits
+	pruning  pruning
 	seen     map[string]bool // events whose handler was started and that are not confirmed done
 	counts   Result
 
@@ -94,6 +95,9 @@ func (p *pass) run(ctx context.Context) error {
 		p.startRows(ctx)
 		p.flush(ctx)
 		wait := p.read(ctx)
+		if wait > 0 && p.open == 0 {
+			p.startPruning(ctx) // it lingers
+		}
 		busy := p.running > 0 || p.settling || p.claiming || wait > 0
 		if later := p.tendCircuits(ctx, busy); later > 0 && (wait == 0 || later < wait) {
 			wait = later

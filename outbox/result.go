@@ -36,6 +36,8 @@ type Result struct {
 	DuplicateInRun int `json:"duplicateInRun"`
 	LeaseLost      int `json:"leaseLost"`
 	Batches        int `json:"batches"`
+	// Pruned counts the finished events that the pass deleted.
+	Pruned int `json:"pruned,omitempty"`
 	// RunMs is the pass's length in whole milliseconds, statistics included.
 	RunMs int64 `json:"runMs"`
 	// ByEventType holds the non-zero counters of each type.

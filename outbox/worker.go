@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// safeMessage is the longest error text, in characters, logged with queue_stats_failed.
+// safeMessage is the longest error text, in characters, logged with queue_stats_failed and the like.
 const safeMessage = 300
 
 // replyMargin is what late statistics leave of the invocation for the reply to be sent.
@@ -63,7 +63,9 @@ func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 		return p.skip(ReasonBudgetTooSmall), nil
 	}
 	p.loadCircuits(ctx)
-	if err := p.run(ctx); err != nil {
+	err := p.run(ctx)
+	p.endPruning(ctx, err != nil)
+	if err != nil {
 		return p.result(false), err
 	}
 	if p.circuits.opened {
@@ -135,37 +137,13 @@ func (p *pass) queueStats(ctx context.Context) json.RawMessage {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	type answer struct {
-		stats json.RawMessage
-		err   error
+	stats, err := within(ctx, p.config.Stats.QueueStats)
+	if err == nil && !json.Valid(stats) {
+		err = errors.New("statistics are absent or no JSON")
 	}
-	answers := make(chan answer, 1) // a slot of its own: statistics that ignore ctx are not waited for
-	go func() {
-		var a answer
-		defer func() { answers <- a }()
-		defer func() {
-			if v := recover(); v != nil {
-				a = answer{err: errors.New("panic: " + panicked(v))}
-			}
-		}()
-		a.stats, a.err = p.config.Stats.QueueStats(ctx)
-	}()
-	var a answer
-	select {
-	case a = <-answers:
-	case <-ctx.Done():
-		a.err = ctx.Err()
+	if err == nil {
+		return stats
 	}
-	if a.err == nil && !json.Valid(a.stats) {
-		a.err = errors.New("statistics are absent or no JSON")
-	}
-	if a.err == nil {
-		return a.stats
-	}
-	text := cut(cleanText(a.err.Error()), safeMessage)
-	if ctx.Err() != nil {
-		text = "deadline_exceeded"
-	}
-	p.report.log(ctx, slog.LevelWarn, "queue_stats_failed", slog.StringValue(text))
+	p.report.log(ctx, slog.LevelWarn, "queue_stats_failed", slog.StringValue(safeText(err)))
 	return nil
 }

@@ -97,6 +97,7 @@ func ExampleTestStore() {
 				},
 				DeclareDormant: func(eventType string) { store.DeclareDormant(eventType) },
 				AgeCircuits:    store.Advance,
+				Exists:         store.Exists,
 				Now:            time.Now, // yours: the database's
 			}
 		})

@@ -16,11 +16,12 @@ var (
 	_ outbox.Stats = (*Memory)(nil)
 
 	_ outbox.Circuits = (*Memory)(nil)
+	_ outbox.Pruner   = (*Memory)(nil)
 )
 
 // Memory is an outbox in memory that behaves like PostgreSQL's: the same claims, leases, outcomes and clamps. It is
-// for tests: every call walks all rows, and nothing is ever removed. The zero value is empty and ready; it must not
-// be copied after its first use. It is safe for concurrent use.
+// for tests: every call walks all rows. The zero value is empty and ready; it must not be copied after its first use. It
+// is safe for concurrent use.
 type Memory struct {
 	// Clock decides what is due, as the database's does; nil means time.Now. Set it before the first use.
 	Clock func() time.Time
@@ -28,6 +29,7 @@ type Memory struct {
 	mu       sync.Mutex
 	advanced time.Duration
 	rows     []*Row // in order of position
+	last     int64  // the last position given
 	dormant  []string
 	circuits map[string]*memoryCircuit
 }
@@ -42,7 +44,8 @@ func (m *Memory) Insert(rows ...Row) []string {
 	now := m.now()
 	for _, row := range rows {
 		row = row.WithDefaults(now).clone()
-		row.Position = int64(len(m.rows)) + 1
+		m.last++
+		row.Position = m.last
 		m.mustBeValid(row)
 		for _, other := range m.rows {
 			if other.ID == row.ID || (other.Type == row.Type && other.IdempotencyKey == row.IdempotencyKey) {
@@ -61,6 +64,13 @@ func (m *Memory) Row(id string) Row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mustFind(id).clone()
+}
+
+// Exists tells whether there is a row with that id: [Memory.Prune] deletes some.
+func (m *Memory) Exists(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.find(id) != nil
 }
 
 // Rows returns a copy of all rows in order of position.

@@ -45,7 +45,7 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Cla
 	}
 	seen, runs := m.runs(req, after, now, ceiling)
 	var picks []pick
-	result := outbox.Claim{End: true, Cursor: strconv.Itoa(len(m.rows))}
+	result := outbox.Claim{End: true, Cursor: strconv.FormatInt(m.last, 10)}
 	for _, of := range seen {
 		run := runs[of]
 		if run.leased {

@@ -24,6 +24,7 @@ func openMemory(t *testing.T) outboxtest.Harness {
 		DeclareDormant: func(eventType string) { store.DeclareDormant(eventType) },
 		Now:            time.Now,
 		AgeCircuits:    store.Advance,
+		Exists:         store.Exists,
 	}
 }
 

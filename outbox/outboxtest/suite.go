@@ -26,6 +26,8 @@ type Harness struct {
 	DeclareDormant func(eventType string)
 	// AgeCircuits makes circuits older: what they wait for comes that much sooner. It may age everything else too.
 	AgeCircuits func(d time.Duration)
+	// Exists tells whether there is a row with that id; a store that never deletes any says true.
+	Exists func(id string) bool
 	// Now is the time by the clock that decides what is due: the database's, not this process's.
 	Now func() time.Time
 }
@@ -39,8 +41,8 @@ type testCase struct {
 }
 
 // TestStore runs the suite that every [outbox.Store] passes, each case as a subtest with a harness of its own. A store
-// that is also an [outbox.Stats] or an [outbox.Circuits] is tested as one. open may call t.Parallel, and cleans up through t.Cleanup. Cases
-// judge times by [Harness.Now] only, and need a store that answers within a lease: five minutes.
+// that is also an [outbox.Stats], an [outbox.Circuits] or an [outbox.Pruner] is tested as one. open may call t.Parallel, and
+// cleans up through t.Cleanup. Cases judge times by [Harness.Now] only, and need a store that answers within a lease: five minutes.
 func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	for _, c := range testCases() {
@@ -54,7 +56,7 @@ func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 func testCases() []testCase {
 	return slices.Concat(claimCases(), clampCases(), orderCases(), laneCases(), heldCases(), spentCases(), crashCases(),
 		settleCases(), delayCases(), fenceCases(), hostileCases(), concurrencyCases(),
-		circuitCases())
+		circuitCases(), pruneCases())
 }
 
 func runCase(t testing.TB, c testCase, h Harness) {

@@ -26,6 +26,7 @@ type fault struct {
 	stats  string
 	load   func(ctx context.Context, m *Memory, destinations []string, lease time.Duration) ([]outbox.Circuit, error)
 	report func(ctx context.Context, m *Memory, report outbox.CircuitReport) (outbox.Circuit, error)
+	prune  func(ctx context.Context, m *Memory, retention outbox.Retention, limit int) (int, error)
 	// ignoresDormant makes a declaration have no effect.
 	ignoresDormant bool
 }
@@ -69,6 +70,13 @@ func (b *broken) Report(ctx context.Context, report outbox.CircuitReport) (outbo
 	return b.fault.report(ctx, b.Memory, report)
 }
 
+func (b *broken) Prune(ctx context.Context, retention outbox.Retention, limit int) (int, error) {
+	if b.fault.prune == nil {
+		return b.Memory.Prune(ctx, retention, limit)
+	}
+	return b.fault.prune(ctx, b.Memory, retention, limit)
+}
+
 func (b *broken) QueueStats(ctx context.Context) (json.RawMessage, error) {
 	if b.fault.stats == "" {
 		return b.Memory.QueueStats(ctx)
@@ -86,6 +94,7 @@ func (f fault) harness() Harness {
 		DeclareDormant: func(eventType string) { m.DeclareDormant(eventType) },
 		Now:            time.Now,
 		AgeCircuits:    m.Advance,
+		Exists:         m.Exists,
 	}
 	if f.ignoresDormant {
 		h.DeclareDormant = func(string) {}

@@ -74,6 +74,9 @@ func openHarness(t *testing.T) outboxtest.Harness {
 		AgeCircuits: func(d time.Duration) {
 			exec(`update outbox_circuits set open_until = open_until - $1::interval, probe_until = probe_until - $1::interval`, d)
 		},
+		Exists: func(id string) bool {
+			return scalar[bool](t, pool, `select exists (select from outbox_events where id = $1)`, id)
+		},
 		Now: now,
 	}
 }
