@@ -5,6 +5,7 @@ import re
 from checks import template
 
 CONFIGURATION = template.ROOT / "docs" / "configuration.md"
+ROUTES_PAGE = template.ROOT / "docs" / "routes.md"
 DEPLOY = template.ROOT / "docs" / "deploy.md"
 ROUTES = template.ROOT / "functions" / "dispatch" / "routes.yaml"
 

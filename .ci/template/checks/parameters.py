@@ -11,7 +11,9 @@ def key(name):
     return f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{name}"
 
 
-MINIMAL = {"DatabaseSecretArn": secret("shop/db")}
+ROUTES = {"RoutesSecretArn": secret("shop/routes")}
+BUNDLE = {"WebhookUrl": "https://crm.example.com/hooks", "WebhookSecret": "whsec_c2VjcmV0"}
+MINIMAL = {"DatabaseSecretArn": secret("shop/db")} | ROUTES
 VPC = {"SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0c3"}
 IAM = {
     "DatabaseIamAuth": "true",
@@ -19,13 +21,17 @@ IAM = {
     "DatabaseName": "shop",
     "DatabaseUser": "outbox",
     "DatabaseResourceId": "prx-0abc",
-}
+} | ROUTES
+URL = {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"} | ROUTES
 TOPICS = f"arn:aws:sns:{REGION}:{ACCOUNT}:orders,arn:aws:sns:us-east-1:{ACCOUNT}:payments.fifo"
 SES = f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/example.com,arn:aws:ses:{REGION}:{ACCOUNT}:configuration-set/orders"
 
 GOOD = {
     "minimal": MINIMAL,
-    "a URL": {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"},
+    "a URL": URL,
+    "a URL, migrations with a secret past the pooler": URL | {"MigrationSecretArn": secret("shop/owner"), "MigrationHost": "shop.example.com"},
+    "the routes in the bundle": URL | BUNDLE | {"RoutesSecretArn": ""},
+    "routes that use the webhook": MINIMAL | BUNDLE | {"RoutesSecretArn": "", "Routes": '{"version": 1}'},
     "VPC": MINIMAL | VPC,
     "IAM authentication": IAM,
     "IAM authentication, migrations as another role past the proxy": IAM
@@ -58,11 +64,19 @@ GOOD = {
 }
 
 # Each source of credentials with each way to migrate.
-DATABASES = {"a secret": MINIMAL, "IAM": IAM, "a URL": {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"}}
+DATABASES = {"a secret": MINIMAL, "IAM": IAM, "a URL": URL}
 MIGRATIONS = {
     "the same": {},
     "a secret of its own": {"MigrationSecretArn": secret("shop/owner")},
     "a URL of its own": {"MigrationUrl": "postgres://owner:pw@db.example.com/shop"},
+}
+
+# Parameters that go with some databases and ways to migrate only.
+BESIDE = {
+    "MigrationHost": "direct.example.com",
+    "MigrationUser": "owner",
+    "MigrationResourceId": "cluster-0DEF",
+    "DatabaseSslMode": "disable",
 }
 
 # What CloudFormation must and must not take for a parameter, by its pattern.
@@ -73,21 +87,22 @@ PATTERNS = {
     ),
     "DatabaseResourceId": (["", "db-ABC123", "cluster-0DEF", "prx-0abc"], ["shop", "*", "arn:aws:rds:x", "db-*"]),
     "DatabaseUser": (["", "outbox", "app_1"], ["*", "a/b", "${x}"]),
-    "DatabasePort": (["", "5432"], ["54321x", "-1", "543210"]),
+    "DatabasePort": (["", "5432"], ["54321x", "-1", "543210", "0"]),
     "MigrationLockTimeout": (["5s", "500ms", "1m", "1m30s"], ["", "5", "five"]),
     "SnsTopicArns": ([*TOPICS.split(","), ""], ["*", "orders", "arn:aws:sns:eu-central-1:123456789012:*"]),
     "SnsKmsKeyArns": (["", key("0a1b-2c")], ["*", "alias/aws/sns", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"]),
     "SesArns": (
-        ["", *SES.split(","), f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/orders+x@example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/Hi_1"],
-        ["*", "example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/*"],
+        ["", *SES.split(","), f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/orders+x@example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/Hi_1", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/*"],
+        ["*", "example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/*", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/a*", f"arn:aws:ses:{REGION}:{ACCOUNT}:*"],
     ),
     "ScheduleExpression": (
         ["rate(1 minute)", "rate(5 minutes)", "rate(1 hour)", "cron(0/5 8-18 ? * MON-FRI *)"],
         ["rate(1 minutes)", "rate(5 minute)", "rate(0 minutes)", "cron(* * * * *)", "at(2026-11-30T03:00:00)", ""],
     ),
     "ReservedConcurrency": (["", "0", "2"], ["-1", "two"]),
-    "SubnetIds": (["", "subnet-0a1"], ["0a1", "sg-0a1"]),
-    "SecurityGroupIds": (["", "sg-0a1"], ["default", "subnet-0a1"]),
+    "SubnetIds": (["", "subnet-0a1", "subnet-0a1,subnet-0b2"], ["0a1", "sg-0a1", "subnet-0a1,", "subnet-0a1, subnet-0b2", ",subnet-0a1"]),
+    "SecurityGroupIds": (["", "sg-0a1", "sg-0a1,sg-0b2"], ["default", "subnet-0a1", "sg-0a1,"]),
+    "MigrationRun": (["", "1", "20261130"], ["a", "-1", "1.5", "2026-11-30"]),
     "KmsKeyArn": (["", key("0a1b-2c")], ["alias/x", f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/x", "*"]),
     "PermissionsBoundaryArn": (["", f"arn:aws:iam::{ACCOUNT}:policy/team/b", "arn:aws:iam::aws:policy/PowerUserAccess"], ["boundary"]),
 }
@@ -101,16 +116,28 @@ SAME_PATTERN = {
 
 # Parameters that section Rules refuses, with a word of the reason.
 REFUSED = {
-    "no database": ({}, "exactly one"),
-    "two databases": (MINIMAL | {"DatabaseUrl": "postgres://db/shop"}, "exactly one"),
+    "no database": (ROUTES, "exactly one"),
+    "two databases": (MINIMAL | URL, "exactly one"),
     "a secret and IAM": (MINIMAL | IAM, "exactly one"),
     "IAM without a host": (IAM | {"DatabaseHost": ""}, "DatabaseHost"),
     "IAM without a user": (IAM | {"DatabaseUser": ""}, "DatabaseUser"),
     "IAM without a resource id": (IAM | {"DatabaseResourceId": ""}, "DatabaseResourceId"),
+    "IAM without encryption": (IAM | {"DatabaseSslMode": "disable"}, "but disable"),
     "a user without IAM": (MINIMAL | {"DatabaseUser": "outbox"}, "belong to DatabaseIamAuth"),
-    "a URL and a host": ({"DatabaseUrl": "postgres://db/shop", "DatabaseHost": "db"}, "leave DatabaseHost"),
+    "a resource id without IAM": (MINIMAL | {"MigrationResourceId": "db-0abc"}, "belong to DatabaseIamAuth"),
+    "a URL and a host": (URL | {"DatabaseHost": "db"}, "leave DatabaseHost"),
+    "a URL and a host for migrations": (URL | {"MigrationHost": "db"}, "leave MigrationHost empty and give a MigrationUrl"),
+    "a URL and a host for migrations twice": (
+        MINIMAL | {"MigrationUrl": "postgres://db/shop", "MigrationHost": "db"}, "Beside MigrationUrl leave MigrationHost"),
     "two for migrations": (
         MINIMAL | {"MigrationSecretArn": secret("a"), "MigrationUrl": "postgres://db/shop"},
         "at most one",
     ),
+    "IAM for migrations with a secret": (IAM | {"MigrationSecretArn": secret("a"), "MigrationUser": "owner"}, "leave MigrationUser"),
+    "IAM past a proxy without its id": (IAM | {"MigrationHost": "db"}, "both of MigrationHost and MigrationResourceId"),
+    "IAM with an id of nothing": (IAM | {"MigrationResourceId": "db-0abc"}, "both of MigrationHost and MigrationResourceId"),
+    "no routes": (MINIMAL | {"RoutesSecretArn": ""}, "Set Routes or RoutesSecretArn"),
+    "routes in the bundle without a secret": (MINIMAL | BUNDLE | {"RoutesSecretArn": "", "WebhookSecret": ""}, "Set Routes or RoutesSecretArn"),
+    "subnets without security groups": (MINIMAL | {"SubnetIds": "subnet-0a1"}, "both of SubnetIds"),
+    "security groups without subnets": (MINIMAL | {"SecurityGroupIds": "sg-0a1"}, "both of SubnetIds"),
 }

@@ -5,6 +5,7 @@ import json
 from checks.template import ROOT, STACK
 
 FUNCTIONS = ("Dispatch", "Migrate")
+SAMPLE = ROOT / "events" / "schedule.json"
 FIXED_NAMES = {"FunctionName", "RoleName", "QueueName", "Name", "ManagedPolicyName"}
 
 
@@ -33,6 +34,7 @@ def schedule(x):
     if "Input" not in target:
         return [*faults, "schedule's input: none, so that the schedule would send its own"]
     fields = json.loads(target["Input"])
+    faults += same("schedule's input: the keys of events/schedule.json", list(fields), list(json.loads(SAMPLE.read_text())))
     faults += same("schedule's source", fields.pop("source", None), "schedule")
     taken = {"scheduleArn", "scheduledTime", "executionId", "attemptNumber"}
     return faults + [f"schedule's input: {name} is not taken" for name in set(fields) - taken]
@@ -127,4 +129,6 @@ def credentials(x):
             faults.append(f"{name}: the URL is contradicted by a host, port or name")
         if iam and not v["OUTBOX_DB_HOST"]:
             faults.append(f"{name}: IAM without a host")
+        if iam and v["OUTBOX_DB_SSLMODE"] == "disable":
+            faults.append(f"{name}: a token in the clear")
     return faults

@@ -156,6 +156,7 @@ FUNCTIONS = {
     "Fn::Not": lambda x, v: not x.resolve(v[0]),
     "Fn::And": lambda x, v: all(map(x.resolve, v)),
     "Fn::Or": lambda x, v: any(map(x.resolve, v)),
+    "Fn::Split": lambda x, v: x.resolve(v[1]).split(v[0]),
     "Fn::Join": lambda x, v: v[0].join(x.resolve(v[1])),
     "Fn::FindInMap": lambda x, v: x.template["Mappings"][v[0]][x.resolve(v[1])][x.resolve(v[2])],
 }

@@ -59,8 +59,16 @@ class DocumentsTest(unittest.TestCase):
             self.assertIn("Default", parameter, f"{name} would have to be given by everybody")
 
     def test_what_holds_a_secret_is_not_echoed(self):
-        for name in ("DatabaseUrl", "MigrationUrl", "WebhookUrl", "WebhookSecret"):
-            self.assertTrue(self.source["Parameters"][name].get("NoEcho"), name)
+        hidden = {name for name, parameter in self.source["Parameters"].items() if parameter.get("NoEcho")}
+        self.assertEqual(hidden, {"DatabaseUrl", "MigrationUrl", "Routes", "WebhookUrl", "WebhookSecret"})
+        self.assertLessEqual({n for n in self.source["Parameters"] if re.search("(Url|Secret|Routes|Password|Token|Key)$", n)}, hidden)
+        # Whatever reaches a variable of the routes may be a secret.
+        for variable in documents.route_variables():
+            self.assertIn(self.variables["Dispatch"][variable]["Ref"], hidden, variable)
+
+    def test_a_webhook_fits_into_the_shortest_timeout(self):
+        default = re.search(r"^\| `http.timeout` \|.*?\| `(\d+)s` \|", documents.ROUTES_PAGE.read_text(), re.MULTILINE)
+        self.assertGreater(self.source["Parameters"]["DispatchTimeout"]["MinValue"], int(default.group(1)) + 7)
 
     def test_the_parameter_table_is_current(self):
         self.assertEqual(documents.DEPLOY.read_text(), documents.current(), "run .ci/template/run -update")

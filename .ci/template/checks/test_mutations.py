@@ -48,6 +48,7 @@ MISTAKES = {
     "no input": (remove(schedule, "Input"), rules.schedule),
     "an input of another source": (assign(schedule, "Input", '{"source": "cron"}'), rules.schedule),
     "an input with a key that dispatch refuses": (assign(schedule, "Input", '{"source": "schedule", "mode": 1}'), rules.schedule),
+    "an input without what the sample has": (assign(schedule, "Input", '{"source": "schedule", "scheduledTime": "x"}'), rules.schedule),
     "a fixed state": (assign(schedule, "State", "DISABLED"), rules.schedule),
     "schedule's retries": (remove(schedule, "RetryPolicy"), rules.schedule),
     "no dead letters of the schedule": (remove(schedule, "DeadLetterConfig"), rules.schedule),

@@ -38,6 +38,22 @@ class ParameterTest(unittest.TestCase):
                 expanded = template.Expanded(self.source, first | second)
                 self.assertEqual(expanded.broken_rules() + rules.credentials(expanded) + policies.least(expanded), [])
 
+    def test_what_is_taken_the_functions_take_and_nothing_of_it_is_ignored(self):
+        taken = refused = 0
+        for (database, first), (migration, second) in itertools.product(parameters.DATABASES.items(), parameters.MIGRATIONS.items()):
+            for flags in itertools.product([False, True], repeat=len(parameters.BESIDE)):
+                beside = {name: value for (name, value), flag in zip(parameters.BESIDE.items(), flags) if flag}
+                with self.subTest(f"{database}, {migration}, {', '.join(beside)}"):
+                    expanded = template.Expanded(self.source, first | second | beside)
+                    if expanded.broken_rules():
+                        refused += 1
+                        continue
+                    taken += 1
+                    self.assertEqual(rules.credentials(expanded), [])
+                    for name, value in beside.items():
+                        self.assertIn(value, str(expanded.resources), f"{name} changes nothing")
+        self.assertEqual((taken, refused), (25, 119))  # a secret 4 + 4 + 2, IAM 4 + 2 + 1, a URL 2 + 4 + 2
+
     def test_patterns_take_what_is_right_and_nothing_else(self):
         patterns = {n: p["AllowedPattern"] for n, p in self.source["Parameters"].items() if "AllowedPattern" in p}
         self.assertEqual(set(patterns), set(parameters.PATTERNS) | set(parameters.SAME_PATTERN))
