@@ -38,7 +38,7 @@ func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logge
 		return &app{fault: &ConfigError{err}}
 	}
 	store := &postgres.Store{Pool: pool.Pool}
-	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Logger = store, store, store, logger
+	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Pruner, c.worker.Logger = store, store, store, store, logger
 	rails, err := newRails(c, logger)
 	if err == nil {
 		err = logStart(ctx, c, logger)

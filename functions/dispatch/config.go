@@ -83,6 +83,11 @@ func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (
 		value, err := n.read(getenv)
 		values[n.name], faults = value, append(faults, err)
 	}
+	kept := map[string]time.Duration{}
+	for _, a := range ages() {
+		value, err := a.read(getenv)
+		kept[a.name], faults = value, append(faults, err)
+	}
 	seconds := func(name string) time.Duration { return time.Duration(values[name]) * time.Second }
 	if values[backoffCap] < values[backoffBase] {
 		faults = append(faults, fmt.Errorf("%s: got %d, takes at least the %d of %s",
@@ -92,7 +97,7 @@ func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (
 		BatchSize: values[batchSize], Visibility: seconds(visibility), MaxAttempts: values[maxAttempts],
 		BackoffBase: seconds(backoffBase), BackoffCap: seconds(backoffCap),
 		Snooze: seconds(snooze), MaxSnoozes: values[maxSnoozes], Concurrency: values[concurrency],
-		Linger: seconds(linger),
+		Linger: seconds(linger), Retention: outbox.Retention{Processed: kept[keepProcessed], Discarded: kept[keepDiscarded]},
 	}
 	c.router = &router{getenv: getenv, cloud: cloud{load: load, conns: c.worker.Concurrency}}
 	faults = append(faults, c.loadRoutes(ctx, getenv))

@@ -99,6 +99,36 @@ func TestNumbersOutOfRangeAreFaults(t *testing.T) {
 	}
 }
 
+func TestRetentionReachesTheWorker(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"": outbox.DefaultKeepProcessed, "never": outbox.KeepForever, "0": outbox.PruneAtOnce, "0d": outbox.PruneAtOnce,
+		"1s": time.Second, "15m": 15 * time.Minute, "12h": 12 * time.Hour, "7d": 7 * 24 * time.Hour, "36500d": 36500 * 24 * time.Hour,
+	} {
+		c, err := load(t, map[string]string{"OUTBOX_RETENTION_PROCESSED": text})
+		if got := (outbox.Retention{Processed: want, Discarded: outbox.DefaultKeepDiscarded}); err != nil || c.worker.Retention != got {
+			t.Errorf("%q: got %v, %v, want %v", text, c.worker.Retention, err, got)
+		}
+	}
+	c, err := load(t, map[string]string{"OUTBOX_RETENTION_DISCARDED": "2d"})
+	if want := (outbox.Retention{Processed: outbox.DefaultKeepProcessed, Discarded: 48 * time.Hour}); err != nil || c.worker.Retention != want {
+		t.Errorf("got %v, %v, want %v", c.worker.Retention, err, want)
+	}
+}
+
+func TestRetentionsThatCannotBeReadAreFaults(t *testing.T) {
+	t.Parallel()
+	for _, a := range ages() {
+		for _, text := range []string{"30", "d", "-1d", "+1d", "1.5d", "1d12h", "30 d", "30D", "Never", "36501d", "99999999999999999999d", "3153600001s", "1w", "∞"} {
+			_, err := load(t, map[string]string{a.name: text})
+			want := fmt.Sprintf("%s: got %q, takes a whole number and its unit like 30d", a.name, text)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		}
+	}
+}
+
 func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := load(t, map[string]string{
@@ -203,6 +233,12 @@ func variables() []database.Variable {
 		list = append(list, database.Variable{
 			Name: n.name, Default: fmt.Sprintf("`%d`", n.otherwise),
 			Takes: fmt.Sprintf("%d..%d %s", n.lowest, n.most, n.unit), Meaning: n.meaning,
+		})
+	}
+	for _, a := range ages() {
+		list = append(list, database.Variable{
+			Name: a.name, Default: fmt.Sprintf("`%dd`", a.otherwise/day),
+			Takes: "a duration like `30d`, `12h`, `15m`, `10s`, up to `36500d`; `0`; `never`", Meaning: a.meaning,
 		})
 	}
 	return append(list, database.Variable{
