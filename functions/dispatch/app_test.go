@@ -290,3 +290,20 @@ func errorType(t *testing.T, a *app, payload string) string {
 	}
 	return kind.Name()
 }
+
+func TestInvocationPrunes(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	execute(t, url, `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload, status, created_at, processed_at)
+		select 'order', gen_random_uuid(), 'order.placed', days::text, '{}', 'processed', now() - interval '1 year', now() - days * interval '1 day'
+		from unnest(array[1, 20, 31, 40]) days`)
+	for _, c := range []struct {
+		keep string
+		want int
+	}{{"never", 0}, {"", 2}, {"19d", 1}, {"0", 1}} {
+		a := start(t, &logs{}, map[string]string{"DATABASE_URL": url, "OUTBOX_RETENTION_PROCESSED": c.keep})
+		if got, err := invoke(t, a, "{}"); err != nil || got.Pruned != c.want {
+			t.Errorf("%q: %d pruned, %v, want %d", c.keep, got.Pruned, err, c.want)
+		}
+	}
+}
