@@ -89,6 +89,8 @@ PATTERNS = {
     "DatabaseUser": (["", "outbox", "app_1"], ["*", "a/b", "${x}"]),
     "DatabasePort": (["", "5432"], ["54321x", "-1", "543210", "0"]),
     "MigrationLockTimeout": (["5s", "500ms", "1m", "1m30s"], ["", "5", "five"]),
+    "RetentionProcessed": (["30d", "12h", "15m", "10s", "0", "never"], ["", "30", "1d12h", "-1d", "1.5d", "forever"]),
+    "RetentionDiscarded": (["90d", "0", "never"], ["", "90", "1w"]),
     "SnsTopicArns": ([*TOPICS.split(","), ""], ["*", "orders", "arn:aws:sns:eu-central-1:123456789012:*"]),
     "SnsKmsKeyArns": (["", key("0a1b-2c")], ["*", "alias/aws/sns", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"]),
     "SesArns": (
