@@ -7,7 +7,9 @@ import unittest
 
 from checks import documents
 
-MODULES = ["checks.test_template", "checks.test_mutations", "checks.test_documents", "checks.test_tools", "checks.test_build"]
+MODULES = [
+    f"checks.test_{name}" for name in ("template", "mutations", "documents", "commands", "tools", "build")
+]
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ must not show in the result, and nobody's edits get in between.
 """
 
 import hashlib
+import itertools
 import shutil
 import tempfile
 import unittest
@@ -52,6 +53,7 @@ class BuildTest(unittest.TestCase):
         shutil.rmtree(cls.second / "dist" / "dispatch")  # sam build must not find anything to copy
         shutil.rmtree(cls.second / "dist" / "migrate")
         cls.command([*commands.SAM, "build"], cls.second)
+        cls.command([*commands.SAM, "build", "--build-in-source", "--build-dir", ".aws-sam/in-source"], cls.second)
         cls.sam = cls.second / ".aws-sam" / "build"
 
     @classmethod
@@ -61,11 +63,11 @@ class BuildTest(unittest.TestCase):
             raise AssertionError(f"{' '.join(command)} failed with {code}:\n{out}")
 
     def test_sam_builds_what_make_builds(self):
-        for name, files in FILES.items():
-            built = self.sam / name.capitalize()
-            self.assertEqual({str(p.relative_to(built)) for p in built.rglob("*")}, set(files), name)
+        for place, (name, files) in itertools.product(["build", "in-source"], FILES.items()):
+            built = self.sam.parent / place / name.capitalize()
+            self.assertEqual({str(p.relative_to(built)) for p in built.rglob("*")}, set(files), f"{place}: {name}")
             for file, mode in files.items():
-                with self.subTest(f"{name}: {file}"):
+                with self.subTest(f"{place}: {name}: {file}"):
                     self.assertEqual(digest(built / file), digest(self.first / "dist" / name / file))
                     self.assertEqual((built / file).stat().st_mode & 0o777, mode)
 
