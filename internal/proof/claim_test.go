@@ -48,6 +48,11 @@ func (m *model) claim(req outbox.ClaimRequest, got outbox.Claim) (map[outbox.Agg
 			return nil, fmt.Errorf("lane %s is reported lost: %s", of.ID, show(before[of]))
 		}
 	}
+	for _, of := range got.Leased {
+		if before[of] == nil || (before[of].leased == nil && taken[of] == 0) { // what this call took is leased, too
+			return nil, fmt.Errorf("lane %s is reported leased: %s", of.ID, show(before[of]))
+		}
+	}
 	if req.Recover {
 		if err := m.recovered(req, events, before); err != nil {
 			return nil, err
@@ -126,5 +131,5 @@ func show(l *lane) string {
 	for _, r := range l.free {
 		text += fmt.Sprintf("%s at %d; ", r.id, r.position)
 	}
-	return fmt.Sprintf("free %q, lost %t", text, l.lost != nil)
+	return fmt.Sprintf("free %q, lost %t, leased %t", text, l.lost != nil, l.leased != nil)
 }

@@ -32,8 +32,12 @@ func (d dice) caller(s shape) outbox.ClaimRequest {
 	if d.chance(40) {
 		own = s.types
 	}
-	for i, at := range d.Perm(len(eventTypes())) {
-		name := eventTypes()[at]
+	order := append(d.Perm(s.types), s.types, s.types+1, s.types+2)[:len(eventTypes())] // those that there are come first
+	if d.chance(10) {
+		order = d.Perm(len(eventTypes()))
+	}
+	for i, at := range order {
+		name := eventTypes()[at%len(eventTypes())]
 		switch {
 		case i < own:
 			req.EventTypes = append(req.EventTypes, name)
@@ -79,7 +83,8 @@ func (d dice) rows(h *history) []row {
 		n = 40
 	}
 	rows := make([]row, 0, n)
-	for range n {
+	late, one := d.chance(h.shape.late), aggregate(h.last%h.shape.lanes)
+	for i := range n {
 		r := row{
 			aggregate: aggregate(d.IntN(h.shape.lanes)), eventType: eventTypes()[d.IntN(h.shape.types)], status: "pending",
 			created: h.model.now - pick(d, 0, 0, 1, second, 3600*second, -3600*second),
@@ -94,6 +99,13 @@ func (d dice) rows(h *history) []row {
 		if d.chance(15) {
 			r.status = pick(d, "failed", "failed", "processing", "processed", "discarded")
 			r.attempts, r.available = d.attempts(), d.moment(h.model.now)
+		}
+		if late { // a lane behind a row that waits
+			r.aggregate, r.status, r.created, r.available = one, "pending", h.model.now, h.model.now
+			if i == 0 {
+				r.attempts = pick(d, 0, 0, 25)
+				r.available += pick(d, 20*second, 600*second, 3600*second)
+			}
 		}
 		if d.chance(20) {
 			r.meta.Kept = 1 + d.IntN(3)
@@ -148,7 +160,7 @@ func (m *model) rowToken(d dice) string {
 func (d dice) outcome(s *outbox.Settlement) {
 	s.Outcome = pick(d, outbox.Processed, outbox.Processed, outbox.Retry, outbox.Retry, outbox.Released, outbox.Snoozed,
 		outbox.Discarded, "unknown")
-	s.Reason, s.Detail, s.Delay = "", nil, 0
+	s.Reason, s.Detail, s.Delay, s.Uncharged = "", nil, 0, false
 	switch s.Outcome {
 	case outbox.Processed:
 		if d.chance(30) {
@@ -156,7 +168,7 @@ func (d dice) outcome(s *outbox.Settlement) {
 		}
 	case outbox.Snoozed, outbox.Released:
 		s.Delay = seconds(pick(d, 0, 1, 59, 60, 300, 3600, 4000))
-		s.Reason = pick(d, "", "down")
+		s.Reason, s.Uncharged = pick(d, "", "down"), d.chance(30)
 	default:
 		s.Reason = pick(d, "refused", "")
 	}

@@ -63,6 +63,7 @@ type history struct {
 // shape is what the rows of a history are drawn from.
 type shape struct {
 	lanes, types, rows int
+	late               int // percentage of insertions that put off the lane's first row
 }
 
 type openTransaction struct {
@@ -74,19 +75,30 @@ type openTransaction struct {
 type cycle struct {
 	req   outbox.ClaimRequest // types and cursor
 	begun bool
-	// must and mustReport are the lanes that were free or lost when the cycle began, and that nobody touched since, by
-	// their oldest row: the cycle has to take the one and report the other before its end.
-	must, mustReport map[outbox.Aggregate]string
-	lost             []outbox.Aggregate
+	// must are the lanes that were free when the cycle began, by their oldest row; so are mustLose those lost, and
+	// mustWait those with rows behind a leased one. What nobody touches since, the cycle has to take or to report.
+	must, mustLose, mustWait map[outbox.Aggregate]string
+	lost                     []outbox.Aggregate
+	since                    int // the step at which it last began without a cursor
 }
 
 // step is one thing that happens; its seed decides what.
 func (h *history) step(seed uint64) error {
 	d := newDice(seed)
+	h.model.steps++
+	at := d.IntN(100)
+	if d.chance(h.shape.late) { // one reader, again and again, and what frees the rows that it has seen blocked
+		at = pick(d, 0, 74, 80)
+		return h.then(d, at, 0)
+	}
+	return h.then(d, at, d.IntN(len(h.cycles)))
+}
+
+func (h *history) then(d dice, at, reader int) error {
 	var err error
-	switch at := d.IntN(100); {
+	switch {
 	case at < 34:
-		err = h.claim(d, &h.cycles[d.IntN(len(h.cycles))])
+		err = h.claim(d, &h.cycles[reader])
 	case at < 58:
 		err = h.settle(d)
 	case at < 74:
@@ -121,7 +133,8 @@ func (h *history) compare(own *cycle) error {
 		for r := range h.model.touched {
 			if c := &h.cycles[i]; c != own {
 				delete(c.must, r.aggregate)
-				delete(c.mustReport, r.aggregate)
+				delete(c.mustLose, r.aggregate)
+				delete(c.mustWait, r.aggregate)
 			}
 		}
 	}
@@ -151,7 +164,10 @@ func (h *history) note(format string, args ...any) {
 
 // claim is one claim of a reader: the next of its cycle, or of one lost row.
 func (h *history) claim(d dice, c *cycle) error {
-	if !c.begun || d.chance(12) {
+	switch {
+	case c.req.Cursor != "" && d.chance(60) && (!c.begun || d.chance(10)):
+		c.begun, c.req.Again = false, true
+	case !c.begun, d.chance(10):
 		*c = cycle{req: d.caller(h.shape), lost: c.lost}
 	}
 	if d.chance(8) && len(c.req.EventTypes) > 1 { // a circuit opens, or time gets short
@@ -164,7 +180,7 @@ func (h *history) claim(d dice, c *cycle) error {
 		req.Lanes = d.aggregates(h.shape)
 	}
 	if d.chance(15) {
-		req.Recover, req.Cursor, req.Lanes = true, "", c.lost
+		req.Recover, req.Cursor, req.Again, req.Lanes = true, "", false, c.lost
 		if d.chance(30) {
 			req.Lanes = d.aggregates(h.shape)
 		}
@@ -176,6 +192,7 @@ func (h *history) claim(d dice, c *cycle) error {
 // claimAs makes one claim and judges it, and the reader's cycle with it.
 func (h *history) claimAs(c *cycle, req outbox.ClaimRequest) (outbox.Claim, error) {
 	h.operations++
+	h.model.steps++
 	got, err := h.target.claim(req)
 	if h.script != nil {
 		h.note("claim %+v\n  -> %s, end %t, lost %v, cursor %s", req, events(got), got.End, got.Lost, got.Cursor)
@@ -194,40 +211,63 @@ func (h *history) claimAs(c *cycle, req outbox.ClaimRequest) (outbox.Claim, erro
 		return got, h.compare(nil)
 	}
 	if !c.begun {
-		c.begun, c.must, c.mustReport = true, map[outbox.Aggregate]string{}, map[outbox.Aggregate]string{}
-		for of, l := range before {
-			if len(l.free) > 0 {
-				c.must[of] = l.free[0].id
-			} else if l.lost != nil {
-				c.mustReport[of] = l.lost.id
-			}
-		}
+		h.beginCycle(c, before)
 	}
 	return got, h.turn(c, before, got)
 }
 
+// trust is how long a cursor's word may be taken for rows that it has seen blocked, though somebody frees them meanwhile.
+const trust = 30 * second
+
+func (h *history) beginCycle(c *cycle, before map[outbox.Aggregate]*lane) {
+	c.begun = true
+	if !c.req.Again {
+		c.since = h.model.steps
+	}
+	c.must, c.mustLose, c.mustWait = map[outbox.Aggregate]string{}, map[outbox.Aggregate]string{}, map[outbox.Aggregate]string{}
+	for of, l := range before {
+		changed := h.model.changed[of]
+		switch {
+		case c.req.Again && changed.step > c.since && h.model.now < changed.at+trust:
+		case len(l.free) > 0:
+			c.must[of] = l.free[0].id
+		case l.lost != nil:
+			c.mustLose[of] = l.lost.id
+		case l.leased != nil && l.waits:
+			c.mustWait[of] = l.leased.id
+		}
+	}
+}
+
 // turn is what a claim means for its reader's cycle. At its end nothing may be left out.
 func (h *history) turn(c *cycle, before map[outbox.Aggregate]*lane, got outbox.Claim) error {
-	maps.DeleteFunc(c.must, func(of outbox.Aggregate, id string) bool {
-		l := before[of]
-		return l == nil || len(l.free) == 0 || l.free[0].id != id
-	})
-	maps.DeleteFunc(c.mustReport, func(of outbox.Aggregate, id string) bool {
-		l := before[of]
-		return l == nil || l.lost == nil || l.lost.id != id || slices.Contains(got.Lost, of)
+	still := func(must map[outbox.Aggregate]string, now func(*lane) *row) {
+		maps.DeleteFunc(must, func(of outbox.Aggregate, id string) bool {
+			l := before[of]
+			return l == nil || now(l) == nil || now(l).id != id || slices.Contains(got.Lost, of) || slices.Contains(got.Leased, of)
+		})
+	}
+	still(c.must, (*lane).head)
+	still(c.mustLose, func(l *lane) *row { return l.lost })
+	still(c.mustWait, func(l *lane) *row {
+		if !l.waits {
+			return nil
+		}
+		return l.leased
 	})
 	for _, e := range got.Events {
 		delete(c.must, e.Aggregate())
 	}
 	c.lost = append(c.lost, got.Lost...)
-	c.req.Cursor = got.Cursor
+	c.req.Cursor, c.req.Again = got.Cursor, false
 	if !got.End {
 		return h.compare(c)
 	}
-	if len(c.must) > 0 || len(c.mustReport) > 0 {
-		return fmt.Errorf("the queue was read from its start to its end, and rows were left out: free %v, lost %v", c.must, c.mustReport)
+	if len(c.must)+len(c.mustLose)+len(c.mustWait) > 0 {
+		return fmt.Errorf("the queue was read from its start to its end, and lanes were left out: free %v, lost %v, leased %v",
+			c.must, c.mustLose, c.mustWait)
 	}
-	c.begun, c.req.Cursor = false, ""
+	c.begun = false
 	return h.compare(nil)
 }
 
@@ -239,6 +279,7 @@ func (h *history) settle(d dice) error {
 func (h *history) settleAll(batch []outbox.Settlement, backoff outbox.Backoff) error {
 	h.note("settle %+v %+v", batch, backoff)
 	h.operations += len(batch)
+	h.model.steps++
 	got, err := h.target.settle(batch, backoff)
 	if err != nil {
 		return err
@@ -258,6 +299,7 @@ func (h *history) markOne(d dice) error {
 		return nil
 	}
 	m := mark{settlement: d.settlement(h), backoff: d.backoff()}
+	m.settlement.Uncharged = false // the contract knows no such thing
 	if d.chance(50) {
 		m.settlement.Outcome = outbox.Processed
 	}
@@ -297,18 +339,25 @@ func (h *history) claimOne(d dice) error {
 }
 
 // drain reads the queue to its end, settles what it gets and begins again, until nothing comes any more. Then no row may be
-// left that is free. A queue of n rows takes at most so many claims: one for each row, and one for the end of each cycle.
+// left that is free. A claim may end without an event and without having come to the end, but not for ever.
 func (h *history) drain(d dice) error {
 	c := &cycle{}
 	base := outbox.ClaimRequest{EventTypes: eventTypes()[:h.shape.types], MaxAttempts: 20}
 	d.sizes(&base)
 	h.note("drain")
-	found := false
-	for range 3*len(h.model.rows) + 10 {
+	found, again, claims := false, false, 20*len(h.model.rows)+20
+	for range claims {
+		if !c.begun {
+			if again = again && d.chance(50); again {
+				c.req.Again = true
+			} else {
+				c.req.Cursor, c.req.Again = "", false
+			}
+		}
 		req := base
-		req.Cursor = c.req.Cursor
+		req.Cursor, req.Again = c.req.Cursor, c.req.Again
 		if len(c.lost) > 0 {
-			req.Recover, req.Lanes, req.Cursor = true, c.lost, ""
+			req.Recover, req.Lanes, req.Cursor, req.Again = true, c.lost, "", false
 		}
 		got, err := h.claimAs(c, req)
 		if err != nil {
@@ -324,12 +373,12 @@ func (h *history) drain(d dice) error {
 		if c.begun || req.Recover {
 			continue
 		}
-		if !found && len(c.lost) == 0 {
+		if !found && !again && len(c.lost) == 0 {
 			return h.nothingFree(callerOf(base))
 		}
-		found = false
+		found, again = false, found
 	}
-	return fmt.Errorf("the queue of %d rows is not drained after three times as many claims", len(h.model.rows))
+	return fmt.Errorf("the queue of %d rows is not drained after %d claims", len(h.model.rows), claims)
 }
 
 func (h *history) finish(events []outbox.Event) error {

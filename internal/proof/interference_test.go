@@ -71,6 +71,11 @@ func (h *history) close() error {
 
 // advance lets time pass: delays and leases end.
 func (h *history) advance(d dice) error {
+	if d.chance(h.shape.late) {
+		h.model.now += pick(d, second, 20*second, 20*second, 45*second)
+		h.note("it is %d", h.model.now)
+		return h.target.setNow(h.model.now)
+	}
 	h.model.now += pick(d, 1, second, 30*second, 61*second, 300*second, 301*second, 3601*second, 2*3600*second)
 	h.note("it is %d", h.model.now)
 	h.operations++
@@ -84,7 +89,14 @@ func (h *history) change(d dice) error {
 	}
 	r := pick(d, h.model.rows...)
 	to := *r
-	switch d.IntN(8) {
+	kind := d.IntN(8)
+	if kind != 0 && d.chance(h.shape.late) { // what others wait for goes
+		for try := 0; try < 5 && (!r.unfinished() || h.model.due(r)); try++ {
+			r = pick(d, h.model.rows...)
+		}
+		to, kind = *r, 6
+	}
+	switch kind {
 	case 0, 1: // redrive
 		to.status, to.attempts, to.available = "pending", 0, h.model.now
 	case 2: // end the lease
@@ -102,7 +114,7 @@ func (h *history) change(d dice) error {
 	}
 	h.note("update %s: %s after %d attempts, at %d", to.id, to.status, to.attempts, to.available)
 	*r = to
-	h.model.touched[r] = true
+	h.model.touch(r)
 	h.operations++
 	return h.target.change(to)
 }
@@ -128,6 +140,9 @@ func (h *history) declare(d dice) error {
 	eventType := pick(d, eventTypes()...)
 	h.note("declare %s dormant", eventType)
 	h.model.dormant[eventType] = true
+	for _, r := range h.model.rows { // it may have become free of what blocked it
+		h.model.changed[r.aggregate] = change{h.model.now, h.model.steps}
+	}
 	h.operations++
 	return h.target.declare(eventType)
 }

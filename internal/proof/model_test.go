@@ -32,6 +32,14 @@ type row struct {
 	meta      meta
 }
 
+// String tells a row in a line; times count from the start of the history, in seconds.
+func (r row) String() string {
+	since := func(at micros) float64 { return float64(at-start) / float64(second) }
+	return fmt.Sprintf("%s at %d: %s of %s, %s after %d attempts, created %f, due %f, processed %f, error %q, %+v", r.id[24:],
+		r.position, r.eventType, r.aggregate.ID[24:], r.status, r.attempts, since(r.created), since(r.available),
+		since(r.processed), r.reason, r.meta)
+}
+
 // meta is the metadata: the rail's keys, one of the producer's, and one of a receipt.
 type meta struct {
 	Token       string `json:"claimToken"`
@@ -62,23 +70,36 @@ type model struct {
 	tokens  map[string]bool // every one ever issued
 	// touched are the rows that were written since somebody emptied it.
 	touched map[*row]bool
+	// changed is when rows of an aggregate were last written, and steps counts what happened.
+	changed map[outbox.Aggregate]change
+	steps   int
 	// between are rows whose available_at chance decides: not before this, and at most as the row says.
 	between map[*row]micros
+}
+
+type change struct {
+	at   micros
+	step int
 }
 
 func newModel(now micros) *model {
 	return &model{
 		now: now, dormant: map[string]bool{}, tokens: map[string]bool{},
-		touched: map[*row]bool{}, between: map[*row]micros{},
+		touched: map[*row]bool{}, changed: map[outbox.Aggregate]change{}, between: map[*row]micros{},
 	}
 }
 
 func (m *model) add(rows ...row) {
 	for _, r := range rows {
 		m.rows = append(m.rows, &r)
-		m.touched[&r] = true
+		m.touch(&r)
 	}
 	slices.SortFunc(m.rows, func(a, b *row) int { return cmp.Compare(a.position, b.position) })
+}
+
+func (m *model) touch(r *row) {
+	m.touched[r] = true
+	m.changed[r.aggregate] = change{m.now, m.steps}
 }
 
 func (m *model) find(id string) *row {
@@ -90,7 +111,7 @@ func (m *model) find(id string) *row {
 	return nil
 }
 
-func (r *row) unfinished() bool {
+func (r row) unfinished() bool {
 	return r.status == "pending" || r.status == "failed" || r.status == "processing"
 }
 
@@ -131,13 +152,23 @@ func (m *model) discardSpent(c caller) {
 func (m *model) discard(r *row, reason string) {
 	r.status = "discarded"
 	r.meta.Discard, r.meta.DiscardedAt, r.meta.Final = reason, stamp(m.now), r.attempts
-	m.touched[r] = true
+	m.touched[r] = true // but time did that, nobody else: a cursor must know
 }
 
 // lane is what a caller may have of one aggregate.
 type lane struct {
 	free []*row // its oldest rows, up to the first that may not be taken
-	lost *row   // its oldest row, when nothing but a lease that ran out keeps it
+	// lost is its oldest row, when nothing but a lease that ran out keeps it; leased, when somebody holds it.
+	lost, leased *row
+	waits        bool // a due row that the caller takes stands behind the one leased
+}
+
+// head is the oldest row when it is free.
+func (l *lane) head() *row {
+	if len(l.free) == 0 {
+		return nil
+	}
+	return l.free[0]
 }
 
 // lanes looks at every aggregate. With expired, rows whose lease ran out are free like any other.
@@ -145,10 +176,14 @@ func (m *model) lanes(c caller, expired bool) map[outbox.Aggregate]*lane {
 	lanes := map[outbox.Aggregate]*lane{}
 	closed := map[outbox.Aggregate]bool{}
 	for _, r := range m.rows {
-		if !r.unfinished() || closed[r.aggregate] || m.passes(c, r.eventType) {
+		if !r.unfinished() || m.passes(c, r.eventType) {
 			continue
 		}
 		l := lanes[r.aggregate]
+		if closed[r.aggregate] {
+			l.waits = l.waits || r.status != "processing" && c.takes(r.eventType) && m.due(r)
+			continue
+		}
 		if l == nil {
 			l = &lane{}
 			lanes[r.aggregate] = l
@@ -160,6 +195,8 @@ func (m *model) lanes(c caller, expired bool) map[outbox.Aggregate]*lane {
 			continue
 		case takeable && len(l.free) == 0:
 			l.lost = r
+		case r.status == "processing" && !m.due(r) && len(l.free) == 0:
+			l.leased = r
 		}
 		closed[r.aggregate] = true
 	}
@@ -169,7 +206,7 @@ func (m *model) lanes(c caller, expired bool) map[outbox.Aggregate]*lane {
 // lease makes a claimed row's new state; token is what the claim answered.
 func (m *model) lease(r *row, visibility int, token string) {
 	m.tokens[token] = true
-	m.touched[r] = true
+	m.touch(r)
 	r.status = "processing"
 	r.attempts++
 	r.available = m.now + micros(visibility)*second
@@ -194,7 +231,10 @@ func (m *model) settle(s outbox.Settlement, b outbox.Backoff) outbox.Answer {
 	case outbox.Snoozed:
 		r.status, r.attempts, r.available = "failed", max(r.attempts-1, 0), m.now+second*micros(clamped(delay, 300, 60, 3600))
 		r.reason = s.Reason
-		r.meta.Snoozes, r.meta.SnoozedAt = r.meta.Snoozes+1, stamp(m.now)
+		if !s.Uncharged {
+			r.meta.Snoozes++
+		}
+		r.meta.SnoozedAt = stamp(m.now)
 	case outbox.Discarded:
 		r.reason = s.Reason
 		m.discard(r, "permanent_error")
@@ -202,13 +242,14 @@ func (m *model) settle(s outbox.Settlement, b outbox.Backoff) outbox.Answer {
 		r.reason = s.Reason
 		if r.attempts >= clamped(b.MaxAttempts, 8, 1, 20) {
 			m.discard(r, "max_attempts")
+			m.touch(r)
 			return outbox.AnswerDiscarded
 		}
 		m.retry(r, b)
 	default:
 		return outbox.Missed
 	}
-	m.touched[r] = true
+	m.touch(r)
 	return map[outbox.Outcome]outbox.Answer{
 		outbox.Processed: outbox.AnswerProcessed, outbox.Released: outbox.AnswerReleased,
 		outbox.Snoozed: outbox.AnswerSnoozed, outbox.Discarded: outbox.AnswerDiscarded, outbox.Retry: outbox.AnswerFailed,
