@@ -3,7 +3,6 @@ package routes
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -42,28 +41,16 @@ func (p *parser) document(data []byte) *yaml.Node {
 		p.report(1, "", "is empty, takes version, destinations and routes")
 		return nil
 	case err != nil:
-		p.syntax(err)
+		p.syntax(data, err)
 		return nil
 	}
 	switch err := decoder.Decode(&second); {
 	case err == nil:
 		p.report(second.Line, "", "a second document begins, takes one")
 	case !errors.Is(err, io.EOF):
-		p.syntax(err)
+		p.syntax(data, err)
 	}
 	return document.Content[0]
-}
-
-// syntax reports an error of the YAML reader, which names the line in its text.
-func (p *parser) syntax(err error) {
-	line, problem := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if _, scanErr := fmt.Sscanf(problem, "line %d:", &line); scanErr == nil {
-		_, problem, _ = strings.Cut(problem, ": ")
-	}
-	if strings.HasPrefix(problem, "unknown anchor") {
-		problem = "aliases (*name) are not taken" // theirs quotes the name, which may be a secret without quotes
-	}
-	p.report(line, "", "is no YAML: %s", shorten(problem))
 }
 
 func (p *parser) file(root *yaml.Node, file *File) {
