@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // edit puts one text in the place of another in the definition of a function.
@@ -13,18 +15,18 @@ type edit struct{ function, cut, put string }
 
 // apply makes the edits in a scratch database, and fails when there is nothing to cut: the SQL has changed, and so must the
 // edit.
-func (b *database) apply(t *testing.T, edits ...edit) {
+func apply(t *testing.T, pool *pgxpool.Pool, edits ...edit) {
 	t.Helper()
 	for _, e := range edits {
 		var definition string
-		err := b.pool.QueryRow(t.Context(), "select pg_get_functiondef(oid) from pg_proc where proname = $1", e.function).Scan(&definition)
+		err := pool.QueryRow(t.Context(), "select pg_get_functiondef(oid) from pg_proc where proname = $1", e.function).Scan(&definition)
 		if err != nil {
 			t.Fatalf("read %s: %v", e.function, err)
 		}
 		if !strings.Contains(definition, e.cut) {
 			t.Fatalf("%s has no %q any more: edit it in another place", e.function, e.cut)
 		}
-		if err := b.exec(t.Context(), strings.ReplaceAll(definition, e.cut, e.put)); err != nil {
+		if _, err := pool.Exec(t.Context(), strings.ReplaceAll(definition, e.cut, e.put)); err != nil {
 			t.Fatalf("edit %s: %v", e.function, err)
 		}
 	}
@@ -50,7 +52,7 @@ func TestPostgreSQLReadsInSmallWindows(t *testing.T) {
 	t.Parallel()
 	source := rand.New(rand.NewPCG(firstSeed(t), 9))
 	b := newDatabase(t)
-	b.apply(t, narrow()...)
+	apply(t, b.pool, narrow()...)
 	b.narrow = true
 	for done := 0; done < (operations-wide)**timesFlag; {
 		steps := stepsOf(source.Uint64(), episodeLength)
@@ -99,7 +101,7 @@ func TestBrokenSQLIsCaught(t *testing.T) {
 			source := rand.New(rand.NewPCG(firstSeed(t), 9))
 			b := newDatabase(t)
 			b.narrow = true
-			b.apply(t, append(narrow(), fault)...)
+			apply(t, b.pool, append(narrow(), fault)...)
 			if strings.HasPrefix(name, "a cursor is trusted") { // it matters to rows that wait only
 				b.shapes = slices.DeleteFunc(shapes(), func(s shape) bool { return s.late == 0 })
 			}
