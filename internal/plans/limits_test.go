@@ -26,7 +26,9 @@ func (s shape) large() limits {
 	switch s.name {
 	case "foreign", "shared": // five types
 		return limits{pages: 60000, rows: 60000, sorted: 1000}
+	case "blocked": // 10,000, and one more in each of a thousand aggregates
+		return limits{pages: 20000, rows: 18000, sorted: 3000}
 	default:
-		return limits{pages: 20000, rows: 25000, sorted: 3000}
+		return limits{pages: 20000, rows: 15000, sorted: 3000}
 	}
 }

@@ -48,7 +48,7 @@ func explainAll(t *testing.T, shape shape, n int) map[string]cost {
 	}
 	db.do(fill(n, shape.row), fill(healthy, healthyRow))
 	early.judge(fmt.Sprintf("%d rows, planned when there were none", n), shape, calls())
-	for _, before := range []string{"spread", "history", "hot"} {
+	for _, before := range []string{"history", "hot"} {
 		db.do(believe(before)...)
 		explained(t, url).judge(fmt.Sprintf("%d rows, statistics of few, %s", n, before), shape, calls()[:few])
 	}

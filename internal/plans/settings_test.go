@@ -34,7 +34,7 @@ func settings() []string {
 // TestPlansUnderOddSettings explains the same statements with settings that would lead the planner astray.
 func TestPlansUnderOddSettings(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"spread", "foreign", "thaw"} {
+	for _, name := range []string{"foreign", "thaw"} {
 		shape := named(name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
