@@ -101,6 +101,7 @@ func (a *app) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	}
 	a.logger.LogAttrs(ctx, level, "[outbox-dispatch] result", slog.Any("result", json.RawMessage(reply)))
 	if failure, ok := errors.AsType[*outbox.StoreError](err); ok {
+		a.pool.Distrust()
 		return nil, &StoreError{failure: failure}
 	}
 	return reply, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/openlup/outbox-dispatch/internal/database"
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
@@ -23,6 +24,9 @@ func (e *StoreError) Unwrap() error { return e.failure }
 
 // hint says what an error of PostgreSQL asks of the operator.
 func hint(err error) string {
+	if said := database.Hint(err); said != "" {
+		return "hint: " + said
+	}
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		if _, unreached := errors.AsType[*pgconn.ConnectError](err); unreached {
@@ -43,8 +47,6 @@ func hint(err error) string {
 		return "hint: too many connections; lower OUTBOX_DB_MAX_CONNS or the function's concurrency, or use a pooler"
 	case "25006":
 		return "hint: the server is read-only, perhaps a replica after a failover; check the host"
-	case "26000", "42P05":
-		return "hint: a pooler lost or mixed prepared statements; set OUTBOX_DB_EXEC_MODE=exec"
 	case "57P01", "57P02", "57P03":
 		return "hint: the server is stopping or starting; the next invocation tries again"
 	default:

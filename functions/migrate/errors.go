@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/openlup/outbox-dispatch/internal/database"
 	"github.com/openlup/outbox-dispatch/outbox/postgres"
 )
 
@@ -28,7 +29,12 @@ func (e *RequestError) Error() string { return "event: " + e.Got + ", " + takes 
 // DatabaseError means that the database could not be reached, or not be asked.
 type DatabaseError struct{ Err error }
 
-func (e *DatabaseError) Error() string { return "database: " + e.Err.Error() }
+func (e *DatabaseError) Error() string {
+	if hint := database.Hint(e.Err); hint != "" {
+		return "database: " + e.Err.Error() + "; hint: " + hint
+	}
+	return "database: " + e.Err.Error()
+}
 
 // Unwrap returns Err.
 func (e *DatabaseError) Unwrap() error { return e.Err }

@@ -39,6 +39,8 @@ type server struct {
 	mu     sync.Mutex
 	logins []attempt
 	open   []net.Conn
+	deaf   map[net.Conn]bool
+	unread int // queries that deaf connections got
 }
 
 type attempt struct {
@@ -79,6 +81,25 @@ func (s *server) hangUp() {
 	s.open = nil
 }
 
+// goDeaf lets the open connections answer nothing any more, as when the way to them is lost: new ones are well.
+func (s *server) goDeaf() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = map[net.Conn]bool{}
+	for _, conn := range s.open {
+		s.deaf[conn] = true
+	}
+}
+
+func (s *server) hears(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf[conn] {
+		s.unread++
+	}
+	return !s.deaf[conn]
+}
+
 func (s *server) attempts() []attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +138,7 @@ func (s *server) serve(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if _, ok := message.(*pgproto3.Query); ok {
+		if _, ok := message.(*pgproto3.Query); ok && s.hears(conn) {
 			backend.Send(&pgproto3.EmptyQueryResponse{})
 			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 		}

@@ -27,7 +27,8 @@ const (
 // Pool is a pool of connections for a process that is frozen between invocations.
 type Pool struct {
 	*pgxpool.Pool
-	lastUse atomic.Int64 // wall clock, Unix nanoseconds; zero before the first use
+	lastUse    atomic.Int64 // wall clock, Unix nanoseconds; zero before the first use
+	distrusted atomic.Bool
 }
 
 // Open makes the pool. It connects to nothing and calls nobody: the first query does. The caller owns the pool; a
@@ -48,21 +49,39 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 	}
 	cfg.MaxConns = c.maxConns
 	cfg.MinConns = 0
-	cfg.PingTimeout = pingTimeout
-	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // prove does
+	p := new(Pool)
+	cfg.PrepareConn = p.prove
+	var err error
+	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("make the pool: %w", err)
 	}
-	return &Pool{Pool: pool}, nil
+	return p, nil
 }
 
+// prove tells whether a connection that is about to be used still lives. One that says nothing in time takes the idle ones
+// with it: what silenced it has silenced them, and to wait for each would take an invocation's time.
+func (p *Pool) prove(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	ping, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	err := conn.Ping(ping)
+	if err != nil && ping.Err() != nil && ctx.Err() == nil {
+		p.Reset()
+	}
+	return err == nil, ctx.Err()
+}
+
+// Distrust lets the next Ready drop all connections. It is for invocations that a database error ended: a server that a
+// failover made read-only answers every ping.
+func (p *Pool) Distrust() { p.distrusted.Store(true) }
+
 // Ready is to be called at the start of every invocation. After a long pause it drops the connections that the
-// pause may have killed; then it proves that the database answers. A refused login is tried once more, with the
+// pause may have killed, and after [Pool.Distrust] all; then it proves that the database answers. A refused login is tried once more, with the
 // credentials read again.
 func (p *Pool) Ready(ctx context.Context) error {
 	now := time.Now().UnixNano()
-	if last := p.lastUse.Swap(now); last != 0 && now-last > int64(thawAfter) {
+	last := p.lastUse.Swap(now)
+	if p.distrusted.Swap(false) || last != 0 && now-last > int64(thawAfter) {
 		p.Reset()
 	}
 	err := p.Ping(ctx)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func secretText(s *server, password string) string {
@@ -208,6 +210,50 @@ func TestDeadConnectionsAreReplaced(t *testing.T) {
 			t.Fatalf("call %d: %v", i, err)
 		}
 		s.hangUp() // as a proxy or a failover does while the sandbox is frozen
+	}
+}
+
+func TestOneSilentConnectionIsWaitedForAndNoMore(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil, yes)
+	pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": s.url("")}))
+	var all []*pgxpool.Conn
+	for range DefaultMaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		conn.Release()
+	}
+	s.goDeaf()
+	if err := pool.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.hangUp() // the pool waits for them when it closes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread != 1 {
+		t.Errorf("%d of %d silent connections were waited for, want 1", s.unread, len(all))
+	}
+}
+
+func TestDistrustedConnectionsAreDropped(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil, yes)
+	pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": s.url("")}))
+	for i, want := range []int{1, 2, 2} {
+		if err := pool.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.attempts()); got != want {
+			t.Errorf("call %d: %d logins so far, want %d", i, got, want)
+		}
+		if i == 0 {
+			pool.Distrust()
+		}
 	}
 }
 
