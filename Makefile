@@ -11,13 +11,15 @@ STACK   := $(LOCAL)/stack
 BUNDLE  := $(LOCAL)/bundle
 LINT    := $(LOCAL)/golangci-lint
 export GOWORK := off
+# Beside those of the machine; .ci/pgbouncer builds it.
+export OUTBOX_PGBOUNCER ?= $(LOCAL)/pgbouncer
 
 TIMEOUT ?= 30
 EVENT   ?=
 BENCH   ?=
 TESTS   ?= ./...
 
-.PHONY: help run up down test check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
+.PHONY: help run up down test poolers check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +36,10 @@ down: stack ## end what make up started; cleans up after a crash, too
 test: stack compiler ## every Go test of every module, race detector on, on a private PostgreSQL
 	@$(STACK) with-postgres -- bash -c 'set -e; for m in $(MODULES); do echo "== module $$m"; (cd $$m && go test -race -timeout 20m $(TESTS)); done'
 
-check: test lint api-check consumer build template run ## tests, linter, API snapshots, consumer proof, bundles, template, the whole rail: what CI runs
+poolers: stack ## the store and the functions through PgBouncers in transaction mode, one before 1.21 and one after
+	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags poolers -run PgBouncer -timeout 20m ./poolers'
+
+check: test poolers lint api-check consumer build template run ## tests, poolers, linter, API snapshots, consumer proof, bundles, template, the whole rail: what CI runs
 	@echo "check: all passed"
 
 bench: stack ## every figure and its target, on a private PostgreSQL whose commits wait for the disk (BENCH="-only drain_noop" for one)
@@ -65,7 +70,7 @@ fmt: $(LINT) ## format every module
 	@for m in $(MODULES); do (cd $$m && $(LINT) fmt --config $(CURDIR)/.golangci.yaml $$(go list -f '{{.Dir}}' ./...)); done
 
 lint: $(LINT) ## linter, import rules and formatting of every module
-	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yaml && $(LINT) fmt --config $(CURDIR)/.golangci.yaml --diff $$(go list -f '{{.Dir}}' ./...)); done
+	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && $(LINT) run --build-tags poolers,soak --config $(CURDIR)/.golangci.yaml && $(LINT) fmt --config $(CURDIR)/.golangci.yaml --diff $$(go list -f '{{.Dir}}' ./...)); done
 
 api: ## refresh the API snapshots in internal/api
 	@mkdir -p internal/api; for p in $(PUBLIC); do go doc -all ./$$p > internal/api/$${p//\//-}.txt || exit 1; done
