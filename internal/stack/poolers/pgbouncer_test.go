@@ -4,10 +4,14 @@ package poolers_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 
+	"github.com/openlup/outbox-dispatch/internal/stack/dispatchtest"
 	"github.com/openlup/outbox-dispatch/internal/stack/pgbouncer"
 )
 
@@ -54,4 +58,66 @@ func start(t *testing.T, config pgbouncer.Config) *pgbouncer.Server {
 	}
 	t.Cleanup(pooler.Stop)
 	return pooler
+}
+
+// Through every pooler and in every mode that it allows the function delivers as if there were none.
+func TestFunctionDeliversThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	for _, program := range programs(t) {
+		for mode := range modes {
+			if mode == "cache_statement" && !program.TracksStatements() {
+				continue
+			}
+			t.Run(program.String()+" "+mode, func(t *testing.T) {
+				t.Parallel()
+				const n = 300
+				w, url := world(t, start(t, pgbouncer.Config{Program: program, Prepared: 100}))
+				w.Insert(n, 60)
+				f := w.Function(30*time.Second, "DATABASE_URL="+url, "OUTBOX_DB_EXEC_MODE="+mode)
+				for passes := 0; w.Count("status <> 'processed'") > 0 && passes < 5; passes++ {
+					w.Dispatch(f)
+				}
+				w.Arrived(n)
+				if got := w.Hook.Repeated(); got != 0 {
+					t.Errorf("%d deliveries were repeated, want none", got)
+				}
+			})
+		}
+	}
+}
+
+// A pooler that does not track prepared statements fails the pass, loses nothing, and the answer names what to set.
+func TestUntrackedStatementsAreNamedThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	for _, program := range programs(t) {
+		t.Run(program.String(), func(t *testing.T) {
+			t.Parallel()
+			const n = 100
+			// One connection to the server, so that the second sandbox certainly meets what the first one prepared.
+			w, url := world(t, start(t, pgbouncer.Config{Program: program, PoolSize: 1}))
+			w.Insert(n, 60)
+			_ = w.Invoke(w.Function(20*time.Second, "DATABASE_URL="+url))
+			r := w.Invoke(w.Function(20*time.Second, "DATABASE_URL="+url))
+			if r.ErrorType != "StoreError" || !strings.Contains(r.ErrorMessage, "OUTBOX_DB_EXEC_MODE=exec") {
+				t.Errorf("the answer is %s, want a StoreError that names OUTBOX_DB_EXEC_MODE=exec", r.Raw)
+			}
+			w.AgeLeases()
+			f := w.Function(20*time.Second, "DATABASE_URL="+url, "OUTBOX_DB_EXEC_MODE=exec")
+			for passes := 0; w.Count("status <> 'processed'") > 0 && passes < 5; passes++ {
+				w.Dispatch(f)
+				w.AgeLeases()
+			}
+			w.Arrived(n)
+		})
+	}
+}
+
+func world(t *testing.T, pooler *pgbouncer.Server) (*dispatchtest.World, string) {
+	t.Helper()
+	direct := postgrestest.URL(t)
+	through, err := pooler.Via(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dispatchtest.New(t, direct), through
 }
