@@ -48,7 +48,7 @@ create index outbox_events_claim_idx on public.outbox_events (event_type, wake_a
 -- The unfinished rows of an aggregate, oldest first: what blocks a row.
 create index outbox_events_aggregate_idx on public.outbox_events (aggregate_type, aggregate_id, position) where unfinished;
 -- Rows whose attempts may be spent.
-create index outbox_events_spent_idx on public.outbox_events (event_type, spent, position) where spent is not null;
+create index outbox_events_spent_idx on public.outbox_events (event_type, spent, wake_at, position) where spent is not null;
 
 -- Event types that nobody consumes, on purpose: they block no caller that doesn't claim them.
 create table public.outbox_dormant_event_types (
@@ -65,60 +65,83 @@ create table public.outbox_dormant_event_types (
 );
 
 -- Discards what a claim finds spent: the 100 oldest due rows of p_event_types at or past the ceiling.
--- Oldest is exact while at most 1,000 such rows of a type are due.
+-- Oldest is exact while at most 1,000 such rows of a type and number of attempts are due.
 create function public.outbox_discard_spent(p_event_types text[], p_max_attempts int) returns void
 language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
 set enable_seqscan = off
-set plan_cache_mode = force_custom_plan
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set enable_sort = off
+set enable_indexscan = on
+set enable_nestloop = on
+set enable_tidscan = on
+set enable_hashagg = on
+set max_parallel_workers_per_gather = 0
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
+declare
+  v_ids uuid[];
 begin
-  -- Planning the update costs far more than finding out that there is nothing to do, as there nearly always is.
+  -- There nearly always is nothing to do.
   if p_max_attempts > 1 and not exists (
     select from unnest(p_event_types) as t (event_type)
     where (select true from outbox_events x
            where x.spent is not null and x.event_type = t.event_type and x.spent >= p_max_attempts
-           order by x.event_type, x.spent, x.position limit 1)
+           order by x.event_type, x.spent, x.wake_at, x.position limit 1)
   ) then
     return;
   end if;
+  v_ids := array(
+    select c.id
+    from unnest(p_event_types) as t (event_type)
+    cross join lateral (
+      (select d.id
+       from generate_series(p_max_attempts, 20) as l (spent)
+       cross join lateral (
+         -- Those that wait until later are many after the ceiling was lowered, and are not looked at.
+         (select x.id
+          from outbox_events x
+          where x.spent is not null and x.event_type = t.event_type and x.spent = l.spent and x.wake_at <= now()
+          order by x.wake_at, x.position
+          limit 1000)
+         union all
+         (select x.id
+          from (select f.id, f.available_at
+                from outbox_events f
+                where f.spent is not null and f.event_type = t.event_type and f.spent = l.spent and f.wake_at is null
+                order by f.wake_at, f.position
+                limit 10000) x
+          where x.available_at <= now())
+       ) d)
+      union all
+      -- A ceiling of 1 also ends first attempts whose process died: they stand near the front, among the
+      -- rows claimed last.
+      (select x.id
+       from (select f.id, f.status, f.attempts, f.available_at
+             from outbox_events f
+             where p_max_attempts = 1 and f.unfinished and f.event_type = t.event_type and f.wake_at is null
+             order by f.wake_at, f.position
+             limit 10000) x
+       where x.status = 'processing' and x.attempts = 1 and x.available_at <= now())
+    ) c);
+  -- Looked up by an array, never joined: whatever is believed of the table's size, that is one plan.
   update outbox_events e
   set status = 'discarded',
       error = left(coalesce(e.error, '') || ' | max_attempts_exhausted_at_claim', 2000),
       metadata = case when jsonb_typeof(e.metadata) = 'object' then e.metadata else '{}' end
         || jsonb_build_object('discardReason', 'max_attempts', 'discardedAt', now(), 'finalAttempts', e.attempts)
-  where e.id in (
+  where e.id = any (array(
     select s.id
     from outbox_events s
-    where s.id in (
-        select c.id
-        from unnest(p_event_types) as t (event_type)
-        cross join lateral (
-          (select x.id
-           from outbox_events x
-           where x.spent is not null and x.event_type = t.event_type and x.spent >= p_max_attempts
-             and x.available_at <= now()
-           order by x.spent, x.position
-           limit 1000)
-          union all
-          -- A ceiling of 1 also ends first attempts whose process died: they stand near the front, among the
-          -- rows claimed last.
-          (select x.id
-           from (select f.id, f.status, f.attempts, f.available_at
-                 from outbox_events f
-                 where p_max_attempts = 1 and f.unfinished and f.event_type = t.event_type and f.wake_at is null
-                 order by f.wake_at, f.position
-                 limit 10000) x
-           where x.status = 'processing' and x.attempts = 1 and x.available_at <= now())
-        ) c
-      )
+    where s.id = any (v_ids)
       and s.status in ('pending', 'failed', 'processing') and s.available_at <= now() and s.attempts >= p_max_attempts
     order by s.position
     limit 100
-    for no key update skip locked
-  );
+    for no key update skip locked));
 end
 $$;
 
@@ -167,6 +190,12 @@ set search_path = public, pg_catalog
 -- No plan but nested loops over the indexes below is ever right, whatever the statistics say; so it is planned once.
 set enable_bitmapscan = off
 set enable_seqscan = off
+set enable_sort = off
+set enable_indexscan = on
+set enable_nestloop = on
+set enable_tidscan = on
+set enable_hashagg = on
+set max_parallel_workers_per_gather = 0
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_memoize = off
@@ -449,6 +478,12 @@ language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
 set enable_seqscan = off
+set enable_sort = on
+set enable_indexscan = on
+set enable_nestloop = on
+set enable_tidscan = on
+set enable_hashagg = on
+set max_parallel_workers_per_gather = 0
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_memoize = off

@@ -156,6 +156,14 @@ language sql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_sort = off
+set enable_indexscan = on
+set enable_nestloop = on
+set enable_tidscan = on
+set enable_hashagg = on
+set max_parallel_workers_per_gather = 0
 set jit = off
 as $$
   with recursive types (event_type) as (
@@ -164,10 +172,10 @@ as $$
     select (select e.event_type from outbox_events e
             where e.unfinished and e.event_type > t.event_type order by e.event_type limit 1)
     from types t where t.event_type is not null
-  ), figures as (
+  ), figures as materialized (
     select t.event_type,
       (select count(*) from (select 1 from outbox_events e where e.unfinished and e.event_type = t.event_type
-                             order by e.event_type limit 10001) c) as unfinished,
+                             order by e.event_type, e.wake_at, e.position limit 10001) c) as unfinished,
       greatest(
         (select extract(epoch from now() - e.available_at) from outbox_events e
          where e.unfinished and e.event_type = t.event_type and e.wake_at is null and e.status = 'pending'
