@@ -2,6 +2,7 @@ package poolers_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -45,7 +46,7 @@ func listen(t *testing.T, database string) (w *wire, through string) {
 			if err != nil {
 				return
 			}
-			w.running.Go(func() { w.serve(client) })
+			w.running.Go(func() { w.serve(t.Context(), client) })
 		}
 	})
 	t.Cleanup(func() {
@@ -60,8 +61,8 @@ func listen(t *testing.T, database string) (w *wire, through string) {
 	return w, u.String()
 }
 
-func (w *wire) serve(client net.Conn) {
-	server, err := net.Dial("tcp", w.upstream)
+func (w *wire) serve(ctx context.Context, client net.Conn) {
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", w.upstream)
 	if err != nil {
 		_ = client.Close()
 		return
