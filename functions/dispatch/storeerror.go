@@ -34,13 +34,14 @@ func hint(err error) string {
 		}
 		return ""
 	}
+	if database.LoginRefused(err) {
+		return "hint: the login was refused; check user, password or secret, and for IAM the grant of rds_iam"
+	}
 	switch refusal.Code {
 	case "42P01", "42883", "42703", "3F000":
 		return "hint: the schema is missing or too old; run the migrate function"
 	case "42501":
 		return "hint: the role lacks a right; it needs select, insert, update and delete on the outbox tables"
-	case "28P01", "28000":
-		return "hint: the login was refused; check user, password or secret, and for IAM the grant of rds_iam"
 	case "3D000":
 		return "hint: there is no such database; check the name in DATABASE_URL, the secret or OUTBOX_DB_NAME"
 	case "53300":

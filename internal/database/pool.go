@@ -85,7 +85,7 @@ func (p *Pool) Ready(ctx context.Context) error {
 		p.Reset()
 	}
 	err := p.Ping(ctx)
-	if loginRefused(err) {
+	if LoginRefused(err) {
 		err = p.Ping(ctx)
 	}
 	if err != nil {
@@ -120,7 +120,7 @@ func (c Config) prepare(ctx context.Context, keys *credentials, conn *pgx.ConnCo
 	c.dress(made)
 	closeOnFatal := made.OnPgError
 	made.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		if loginRefused(err) {
+		if LoginRefused(err) {
 			keys.refused()
 		}
 		return closeOnFatal(conn, err)
@@ -144,10 +144,12 @@ func (c Config) dress(conn *pgx.ConnConfig) {
 	}
 }
 
-// loginRefused tells whether the server refused the user or password.
-func loginRefused(err error) bool {
-	var refusal *pgconn.PgError
-	return errors.As(err, &refusal) && (refusal.Code == "28P01" || refusal.Code == "28000")
+// LoginRefused tells whether the server refused the user or password. PgBouncer says so by words only, under the code of
+// all its errors.
+func LoginRefused(err error) bool {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (refusal.Code == "28P01" || refusal.Code == "28000" ||
+		refusal.Code == "08P01" && strings.Contains(refusal.Message, "authentication failed"))
 }
 
 // keywordValues writes settings in libpq's keyword form.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -100,7 +101,7 @@ func TestRotatedPasswordIsReadAgain(t *testing.T) {
 	sm.value.Store(secretText(s, "one"))
 	c := withSecret(t, sm, nil)
 	pool := openPool(t, c)
-	if err := pool.Ready(t.Context()); !loginRefused(err) {
+	if err := pool.Ready(t.Context()); !LoginRefused(err) {
 		t.Fatalf("got %v, want a refused login", err)
 	}
 	if got := len(s.attempts()); got != 2 {
@@ -109,6 +110,19 @@ func TestRotatedPasswordIsReadAgain(t *testing.T) {
 	sm.value.Store(secretText(s, "two"))
 	if err := pool.Ready(t.Context()); err != nil {
 		t.Errorf("after the rotation: %v", err)
+	}
+}
+
+func TestRefusalsOfPoolersAreKnown(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"password authentication failed": true, "SASL authentication failed": true, `"trust" authentication failed`: true,
+		"unsupported startup parameter: search_path": false, `database "shop" does not exist`: false,
+	} {
+		err := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "08P01", Message: text})
+		if got := LoginRefused(err); got != want {
+			t.Errorf("%s: got %t, want %t", text, got, want)
+		}
 	}
 }
 
@@ -128,7 +142,7 @@ func TestRefusalOfALaterConnectionMakesTheSecretStale(t *testing.T) {
 	<-valid
 	valid <- "two"
 	sm.value.Store(secretText(s, "two"))
-	if _, err := pool.Acquire(t.Context()); !loginRefused(err) {
+	if _, err := pool.Acquire(t.Context()); !LoginRefused(err) {
 		t.Fatalf("got %v, want a refused login", err)
 	}
 	second, err := pool.Acquire(t.Context())

@@ -3,8 +3,14 @@
 package poolers_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,7 +57,7 @@ func programs(t *testing.T) []pgbouncer.Program {
 
 func start(t *testing.T, config pgbouncer.Config) *pgbouncer.Server {
 	t.Helper()
-	config.Upstream = server(t)
+	config.Upstream = cmp.Or(config.Upstream, server(t))
 	pooler, err := pgbouncer.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -109,6 +115,49 @@ func TestUntrackedStatementsAreNamedThroughPgBouncer(t *testing.T) {
 			}
 			w.Arrived(n)
 		})
+	}
+}
+
+// A pooler's refusal of an old password lets the secret be read again at once, as a server's does.
+func TestRotatedPasswordIsReadAgainThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	for _, program := range programs(t) {
+		for _, auth := range []string{"md5", "scram-sha-256"} {
+			t.Run(program.String()+" "+auth, func(t *testing.T) {
+				t.Parallel()
+				upstream, err := url.Parse(server(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				upstream.User = url.UserPassword(upstream.User.Username(), "two")
+				w, through := world(t, start(t, pgbouncer.Config{Program: program, AuthType: auth, Upstream: upstream.String()}))
+				way, err := url.Parse(through)
+				if err != nil {
+					t.Fatal(err)
+				}
+				secret := map[string]string{
+					"host": way.Hostname(), "port": way.Port(), "dbname": way.Path[1:], "username": way.User.Username(), "password": "one",
+				}
+				var calls atomic.Int32
+				manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if calls.Add(1) > 1 {
+						secret["password"] = "two"
+					}
+					text, _ := json.Marshal(secret)
+					w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+					_ = json.NewEncoder(w).Encode(map[string]string{"SecretString": string(text)})
+				}))
+				t.Cleanup(manager.Close)
+				w.Insert(20, 20)
+				w.Dispatch(w.Function(20*time.Second, "OUTBOX_DB_EXEC_MODE=exec", "OUTBOX_DB_SSLMODE=disable", "AWS_REGION=eu-central-1",
+					"DATABASE_SECRET_ARN=arn:aws:secretsmanager:eu-central-1:123456789012:secret:outbox-AbCdEf",
+					"AWS_ENDPOINT_URL_SECRETS_MANAGER="+manager.URL))
+				w.Arrived(20)
+				if got := calls.Load(); got != 2 {
+					t.Errorf("the secret was read %d times, want 2", got)
+				}
+			})
+		}
 	}
 }
 
