@@ -3,7 +3,9 @@ package proof_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,4 +233,29 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestWhatFailsIsMadeShort looks at a report: a fault that few steps show is told in few.
+func TestWhatFailsIsMadeShort(t *testing.T) {
+	t.Parallel()
+	wrap := settleFaults()["a release charges"]
+	play := func(steps []uint64, script *[]string) (int, error) { return playMemory(steps, wrap, script) }
+	first := firstSeed(t)
+	for n := range uint64(schedules) {
+		steps := stepsOf(first+n, 40)
+		failed, err := play(steps, nil)
+		if err == nil || failed < 20 {
+			continue
+		}
+		var short int
+		text := report(play, steps[:failed+1], err)
+		if _, err := fmt.Sscanf(text[strings.Index(text, "after these "):], "after these %d steps", &short); err != nil {
+			t.Fatalf("report: %v\n%s", err, text)
+		}
+		if short > (failed+1)/2 || !strings.Contains(text, "rows differ") || !strings.Contains(text, "insert [") {
+			t.Errorf("%d of %d steps are left, want at most half, and what happened:\n%s", short, failed+1, text)
+		}
+		return
+	}
+	t.Error("no long history fails, want one to make short")
 }

@@ -189,7 +189,8 @@ type player func(steps []uint64, script *[]string) (failed int, err error)
 func report(play player, steps []uint64, err error) string {
 	first := steps[0] // it also decides the shape, so it stays
 	budget := 400
-	for size := len(steps) / 2; size >= 1; size /= 2 {
+	for size, before := len(steps)/2, 0; size >= 1; {
+		before = len(steps)
 		for at := 1; at+size <= len(steps) && budget > 0; budget-- {
 			shorter := append(append([]uint64{first}, steps[1:at]...), steps[at+size:]...)
 			if failed, shortErr := play(shorter, nil); shortErr != nil {
@@ -197,6 +198,9 @@ func report(play player, steps []uint64, err error) string {
 			} else {
 				at += size
 			}
+		}
+		if size > 1 || len(steps) == before { // one by one until nothing more goes
+			size /= 2
 		}
 	}
 	var script []string
