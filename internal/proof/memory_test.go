@@ -142,7 +142,7 @@ func playMemory(steps []uint64, wrap func(*outboxtest.Memory) outbox.Store, scri
 			return i, err
 		}
 	}
-	if d.chance(35) {
+	if d.chance(25) {
 		if err := h.drain(d); err != nil {
 			return len(steps) - 1, err
 		}
@@ -160,7 +160,7 @@ func stepsOf(seed uint64, n int) []uint64 {
 }
 
 // memorySteps is how long a history on the in-memory store is: many short ones see more than few long ones.
-func memorySteps(seed uint64) []uint64 { return stepsOf(seed, 4+int(seed%9)) }
+func memorySteps(seed uint64) []uint64 { return stepsOf(seed, 3+int(seed%8)) }
 
 func TestMemoryAgreesWithThePlainModel(t *testing.T) {
 	t.Parallel()
