@@ -61,7 +61,7 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	flags.DurationVar(&o.passTime, "pass-time", 10*time.Second, "ends a pass that a figure doesn't need to the end")
 	flags.DurationVar(&o.peerTime, "peer-time", 2*time.Second, "ends a slow peer, and a producer")
 	flags.IntVar(&o.starts, "starts", 15, "cold starts of each function")
-	flags.IntVar(&o.batch, "batch", 100, "events per claim of a drain")
+	flags.IntVar(&o.batch, "batch", 1000, "events per claim of a drain")
 	flags.IntVar(&o.concurrency, "concurrency", 100, "handlers at once in a drain")
 	flags.StringVar(&o.json, "json", "", "`file` for the JSON lines, instead of standard output")
 	flags.StringVar(&o.markdown, "markdown", "", "`file` whose generated part is to hold the tables: ../docs/performance.md")

@@ -43,7 +43,8 @@ type ClaimRequest struct {
 	// Cursor is where to go on reading the queue, from a [Claim]; empty means its start. What an earlier claim of
 	// the same pass left behind its cursor is not looked at again.
 	Cursor string
-	// Again begins at the start again. A cursor beside it may spare the store rows that it has seen blocked.
+	// Again begins at the start again. A cursor beside it may spare the store rows that it has seen blocked until a
+	// time still to come, for half a minute at most: what becomes free otherwise is found after that.
 	Again bool
 	// Lanes are aggregates to look at wherever the cursor stands.
 	Lanes []Aggregate
@@ -65,7 +66,7 @@ type Claim struct {
 	Cursor string
 	// End tells that every event behind the request's cursor was considered.
 	End bool
-	// Leased are aggregates, seen on the way, of which events wait behind one that somebody holds.
+	// Leased are aggregates, seen on the way, of which events wait behind one that somebody holds, this claim included.
 	Leased []Aggregate
 	// Lost are aggregates, seen on the way, whose oldest event is free for a claim with Recover: its lease ran out.
 	Lost []Aggregate
