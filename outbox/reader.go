@@ -137,7 +137,6 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 		n := min(len(p.revisit), maxLanes)
 		req.Lanes, p.revisit, p.again = p.revisit[:n:n], p.revisit[n:], false
 	}
-	p.closed = map[Aggregate]bool{}
 	p.send(ctx, req, claimed{recover: recoverOne})
 }
 
@@ -166,7 +165,7 @@ func (p *pass) probeNext(ctx context.Context) {
 
 // send makes the call.
 func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
-	p.claiming = true
+	p.claiming, p.closed = true, map[Aggregate]bool{}
 	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)

@@ -143,3 +143,43 @@ func playOutage(t *testing.T, out string, failure func(ctx context.Context) erro
 		t.Errorf("%d rows have more than one attempt, want only those that opened the circuit", spent)
 	}
 }
+
+// TestProbesOfSeveralDestinationsOverlap: the first is back while the second is still being claimed.
+func TestProbesOfSeveralDestinationsOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &outboxtest.Memory{}
+		w := &weather{delivery: map[string][]time.Time{}, tries: map[string]int{}}
+		registry := outbox.Registry{}
+		for _, destination := range destinations() {
+			registry[destination] = outbox.Route{Handler: w.handler(destination), Timeout: 5 * time.Second, Destination: destination}
+			for range 5 {
+				store.Insert(outboxtest.Row{Type: destination})
+			}
+			if _, err := store.Report(t.Context(), outbox.CircuitReport{Destination: destination, Failure: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		worker, err := outbox.NewWorker(outbox.Config{Store: slowStore{store}, Circuits: store, Registry: registry, Concurrency: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Advance(time.Minute)
+		result, err := worker.Run(t.Context(), outbox.Pass{})
+		if err != nil || result.Processed != 15 {
+			t.Errorf("processed %d, error %v, want all 15", result.Processed, err)
+		}
+		if circuits, err := store.Load(t.Context(), destinations(), time.Minute); err != nil || len(circuits) > 0 {
+			t.Errorf("circuits are %+v, error %v, want all closed", circuits, err)
+		}
+	})
+}
+
+// slowStore takes its time to claim.
+type slowStore struct{ *outboxtest.Memory }
+
+func (s slowStore) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
+	claim, err := s.Memory.Claim(ctx, req)
+	time.Sleep(time.Second)
+	return claim, err
+}

@@ -164,6 +164,7 @@ func (w *world) ids(condition string) map[string]bool {
 func (w *world) ageLeases() {
 	w.Helper()
 	w.exec("update outbox_events set available_at = now() - interval '1 second' where status in ('processing', 'failed', 'pending') and available_at > now()")
+	w.exec("update outbox_circuits set open_until = now() - interval '1 second', probe_until = null where open_until is not null")
 }
 
 // hook is the webhook's receiver: it answers 204 and remembers what came, in order of arrival.

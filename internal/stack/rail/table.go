@@ -24,7 +24,9 @@ func (r *run) insert(ctx context.Context, events []event) error {
 }
 
 const (
-	ageSQL  = `update outbox_events set available_at = now() where status in ('failed', 'pending') and available_at > now()`
+	ageSQL = `
+with circuits as (update outbox_circuits set open_until = now(), probe_until = null where open_until > now() or probe_until > now())
+update outbox_events set available_at = now() where status in ('failed', 'pending') and available_at > now()`
 	leftSQL = `select count(*) from outbox_events where status in ('pending', 'failed', 'processing') and event_type <> 'order.archived'`
 )
 
