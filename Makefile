@@ -18,8 +18,9 @@ TIMEOUT ?= 30
 EVENT   ?=
 BENCH   ?=
 TESTS   ?= ./...
+VERSIONS ?= 14 15 16 17 18
 
-.PHONY: help run up down test poolers check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
+.PHONY: help run up down test poolers soak versions check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,12 @@ test: stack compiler ## every Go test of every module, race detector on, on a pr
 
 poolers: stack ## the store and the functions through PgBouncers in transaction mode, one before 1.21 and one after
 	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags poolers -run PgBouncer -timeout 20m ./poolers'
+
+soak: stack versions ## the long ones: PostgreSQL 14 to 18, then breaks of the way to the database, with a ledger (SOAK_ROUNDS, SOAK_SEED)
+	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags soak -run Soak -v -count=1 -timeout 60m ./connections'
+
+versions: stack ## the store's suite and the SQL contract on a fetched PostgreSQL of each version, 14 to 18
+	@set -e; for v in $(VERSIONS); do echo "== PostgreSQL $$v"; OUTBOX_TEST_DATABASE_URL= OUTBOX_POSTGRES_FETCH=$$v $(STACK) with-postgres -- go test -count=1 -timeout 30m ./outbox/postgres ./internal/contract; done
 
 check: test poolers lint api-check consumer build template run ## tests, poolers, linter, API snapshots, consumer proof, bundles, template, the whole rail: what CI runs
 	@echo "check: all passed"
