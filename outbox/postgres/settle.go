@@ -100,14 +100,14 @@ func (s *Store) settle(
 	ids, tokens, outcomes := make([]string, n), make([]string, n), make([]string, n)
 	reasons, details, delays := make([]string, n), make([]string, n), make([]int32, n)
 	for i, entry := range batch {
-		ids[i], tokens[i], outcomes[i] = entry.EventID, entry.ClaimToken, string(entry.Outcome)
+		ids[i], tokens[i], outcomes[i] = clean(entry.EventID), clean(entry.ClaimToken), string(entry.Outcome)
 		if entry.Outcome == outbox.Snoozed && entry.Uncharged {
 			outcomes[i] = "snooze_uncharged"
 		}
 		reasons[i] = clean(entry.Reason)
 		details[i], delays[i] = "{}", seconds(entry.Delay)
 		if entry.Detail != nil {
-			details[i] = string(entry.Detail)
+			details[i] = clean(string(entry.Detail))
 		}
 		if entry.Outcome == outbox.Snoozed && entry.Delay == 0 {
 			delays[i] = seconds(outbox.DefaultSnooze)
