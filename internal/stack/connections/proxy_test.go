@@ -1,9 +1,11 @@
 package connections_test
 
 import (
+	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/Shopify/toxiproxy/v2"
@@ -17,7 +19,7 @@ import (
 type proxy struct {
 	*testing.T
 	*toxiproxy.Proxy
-	generation int
+	generation *atomic.Int64 // of the connections
 }
 
 // newProxy starts one before the server of a URL, and returns the URL through it.
@@ -32,11 +34,12 @@ func newProxy(t *testing.T, database string) (*proxy, string) {
 		t.Fatal(err)
 	}
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &proxy{T: t, Proxy: toxiproxy.NewProxy(server, "postgres", port.Address(free), u.Host)}
+	p := &proxy{T: t, Proxy: toxiproxy.NewProxy(server, "postgres", port.Address(free), u.Host), generation: new(atomic.Int64)}
+	generations.Store(p.Listen, p.generation)
 	p.accept()
 	t.Cleanup(p.Stop)
 	for _, direction := range []string{"upstream", "downstream"} {
-		p.add(`{"name": "strand-` + direction + `", "type": "strand", "stream": "` + direction + `"}`)
+		p.add(fmt.Sprintf(`{"name": "strand-%s", "type": "strand", "stream": "%[1]s", "attributes": {"proxy": %q}}`, direction, p.Listen))
 	}
 	u.Host = p.Listen
 	query := u.Query()
@@ -75,16 +78,7 @@ func (p *proxy) silence() {
 }
 
 // strand lets nothing through any more on the connections that are open now, with no FIN. New ones are well.
-func (p *proxy) strand() {
-	p.Helper()
-	p.generation++
-	for _, direction := range []string{"upstream", "downstream"} {
-		attributes := `{"attributes": {"generation": ` + strconv.Itoa(p.generation) + `}}`
-		if _, err := p.Toxics.UpdateToxicJson("strand-"+direction, strings.NewReader(attributes)); err != nil {
-			p.Errorf("strand: %v", err)
-		}
-	}
-}
+func (p *proxy) strand() { p.generation.Add(1) }
 
 // speak ends the silence.
 func (p *proxy) speak() {
@@ -96,17 +90,28 @@ func (p *proxy) speak() {
 	}
 }
 
-// strandToxic swallows what comes on connections that are older than its generation.
+// generations are the counters of all proxies, by their address: Toxiproxy makes its toxics itself, out of JSON, and one that
+// is changed while it works is a data race.
+var generations sync.Map
+
+// strandToxic swallows what comes on connections that are older than its proxy's generation.
 type strandToxic struct {
-	Generation int `json:"generation"`
+	Proxy string `json:"proxy"`
 }
 
-type strandState struct{ born int }
+type strandState struct {
+	generation *atomic.Int64
+	born       int64
+}
 
-func (s *strandToxic) NewState() any { return &strandState{born: s.Generation} }
+func (s *strandToxic) NewState() any {
+	counter, _ := generations.Load(s.Proxy)
+	generation := counter.(*atomic.Int64)
+	return &strandState{generation: generation, born: generation.Load()}
+}
 
-func (s *strandToxic) Pipe(stub *toxics.ToxicStub) {
-	stranded := stub.State.(*strandState).born < s.Generation
+func (*strandToxic) Pipe(stub *toxics.ToxicStub) {
+	state := stub.State.(*strandState)
 	for {
 		select {
 		case <-stub.Interrupt:
@@ -116,7 +121,7 @@ func (s *strandToxic) Pipe(stub *toxics.ToxicStub) {
 				stub.Close()
 				return
 			}
-			if !stranded {
+			if state.generation.Load() == state.born {
 				stub.Output <- chunk
 			}
 		}
