@@ -29,8 +29,8 @@ func (b *bench) memory(ctx context.Context) error {
 	})
 }
 
-// What AWS asks for Lambda on arm64 in us-east-1, first tier, as published at https://aws.amazon.com/lambda/pricing and
-// read in November 2026; and what it gives for it: a CPU's share follows the memory.
+// What AWS asks for Lambda on arm64 in us-east-1, first tier, as others quoted it in November 2026 (check it at
+// https://aws.amazon.com/lambda/pricing); and what it gives for it: a CPU's share follows the memory.
 const (
 	dollarsPerGBSecond = 0.0000133334
 	dollarsPerRequest  = 0.20 / 1e6
