@@ -24,7 +24,9 @@ const (
 // circuit is what a pass knows of one destination.
 type circuit struct {
 	open     bool
-	probing  bool // open, and this pass has a row of it in flight or to claim
+	probing  bool          // open, and this pass has a row of it in flight or to claim
+	due      bool          // of a part: the next claimed row of it is that row
+	wait     time.Duration // how long it is sure to stay open; zero: nobody said
 	openings int
 	retried  map[string]bool // events retried since the last success
 	stored   bool            // the store holds retries that a success must clear
@@ -46,6 +48,7 @@ type circuits struct {
 
 // circuitAnswer is what a call brought back.
 type circuitAnswer struct {
+	asked    []string  // of a load
 	loaded   []Circuit // of a load
 	report   *CircuitReport
 	reported Circuit
@@ -95,15 +98,39 @@ func (c *circuits) failed(destination, eventID, reason string) (opened bool) {
 // trip opens a circuit.
 func (c *circuits) trip(destination, reason string, wait time.Duration) {
 	known := c.of(destination)
-	*known = circuit{open: true, openings: known.openings + 1, retried: map[string]bool{}}
+	*known = circuit{
+		open: true, openings: known.openings + 1, retried: map[string]bool{}, wait: max(c.openFor(destination), wait),
+	}
 	c.opened = true
 	c.report(CircuitReport{Destination: destination, Failure: true, Error: reason, Wait: wait})
+}
+
+// disable opens a circuit until an operator resets it.
+func (c *circuits) disable(destination, reason string) {
+	*c.of(destination) = circuit{open: true, retried: map[string]bool{}, wait: longestOpen}
+	c.opened = true
+	c.report(CircuitReport{Destination: destination, Disabled: true, Error: reason})
 }
 
 // close ends an outage: a probe was answered.
 func (c *circuits) close(destination string) {
 	c.known[destination] = newCircuit()
 	c.report(CircuitReport{Destination: destination, Success: true})
+}
+
+// waitOf is how long a circuit is sure to stay open, or otherwise.
+func (c *circuits) waitOf(destination string, otherwise time.Duration) time.Duration {
+	return orDefault(c.of(destination).wait, otherwise)
+}
+
+// probedBy tells whether a claimed row is the one that shows whether its part of a destination is back.
+func (c *circuits) probedBy(r *row) bool {
+	known := c.known[r.circuit]
+	if known == nil || !known.due {
+		return false
+	}
+	known.due = false
+	return true
 }
 
 // unprobed notes that a probe came to no end: the circuit stays open, and others probe when its lease is over.
@@ -120,8 +147,9 @@ func (c *circuits) report(r CircuitReport) {
 	}
 }
 
-// learn takes what the store knows.
-func (c *circuits) learn(loaded []Circuit) {
+// learn takes what the store knows of those asked for. Of a part it has a claimed row probe; of a destination such a row
+// is still to be claimed.
+func (c *circuits) learn(asked []string, loaded []Circuit, parts bool) {
 	found := map[string]bool{}
 	for _, shared := range loaded {
 		found[shared.Destination] = true
@@ -129,17 +157,23 @@ func (c *circuits) learn(loaded []Circuit) {
 		if known.probing || c.pending(shared.Destination) {
 			continue // this pass knows better, or is about to
 		}
-		known.open, known.openings = shared.Open || shared.Probe, shared.Openings
+		known.open, known.openings, known.wait = shared.Open || shared.Probe, shared.Openings, shared.Wait
+		if shared.Wait < 0 {
+			known.wait = longestOpen
+		}
 		for _, id := range shared.Retried {
 			known.retried[id], known.stored = true, true
 		}
 		if shared.Probe {
-			known.probing = true
-			c.probes = append(c.probes, shared.Destination)
+			known.probing, known.due = true, parts
+			if !parts {
+				c.probes = append(c.probes, shared.Destination)
+			}
 		}
 	}
-	for destination, known := range c.known {
-		if known.open && !known.probing && !found[destination] && !c.pending(destination) {
+	for _, destination := range asked {
+		known := c.known[destination]
+		if known != nil && known.open && !known.probing && !found[destination] && !c.pending(destination) {
 			c.known[destination] = newCircuit()
 		}
 	}
@@ -195,8 +229,47 @@ func (p *pass) askCircuits(ctx context.Context, report *CircuitReport) circuitAn
 		destinations[route.Destination] = true
 		lease = max(lease, route.Timeout+probeMargin)
 	}
-	answer.loaded, answer.err = p.circuits.store.Load(ctx, slices.Sorted(maps.Keys(destinations)), lease)
+	answer.asked = slices.Sorted(maps.Keys(destinations))
+	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
 	return answer
+}
+
+// askParts loads the circuits of the places that claimed rows go to, where a destination has many; nil when there are
+// none.
+func (p *pass) askParts(ctx context.Context, rows []*row) *circuitAnswer {
+	if p.circuits.store == nil {
+		return nil
+	}
+	keys, lease := map[string]bool{}, time.Duration(0)
+	for _, r := range rows {
+		if route := p.registry[r.event.Type]; route.Part != nil && r.circuit != route.Destination {
+			keys[r.circuit] = true
+			lease = max(lease, route.Timeout+probeMargin)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	defer cancel()
+	answer := circuitAnswer{asked: slices.Sorted(maps.Keys(keys))}
+	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
+	return &answer
+}
+
+// heardParts takes what [pass.askParts] brought, with the rows that it is about.
+func (p *pass) heardParts(ctx context.Context, answer *circuitAnswer) {
+	switch {
+	case answer == nil:
+	case answer.err != nil:
+		p.circuitsFailed(ctx, answer.err)
+	default:
+		p.circuits.learn(answer.asked, answer.loaded, true)
+	}
+}
+
+func (p *pass) circuitsFailed(ctx context.Context, err error) {
+	p.report.log(ctx, slog.LevelWarn, "circuits_failed", slog.StringValue(cut(cleanText(err.Error()), safeMessage)))
 }
 
 // heardCircuits takes the answer. After a failure the pass goes on by what it finds itself.
@@ -206,7 +279,7 @@ func (p *pass) heardCircuits(ctx context.Context, answer circuitAnswer) {
 	c.next = p.budget.elapsed() + circuitsEvery
 	switch {
 	case answer.err != nil:
-		p.report.log(ctx, slog.LevelWarn, "circuits_failed", slog.StringValue(cut(cleanText(answer.err.Error()), safeMessage)))
+		p.circuitsFailed(ctx, answer.err)
 	case answer.report != nil:
 		// Others' retries count as well: the fifth may have been this one.
 		if known := c.of(answer.report.Destination); answer.reported.Open && !known.open && answer.report.Retried != nil {
@@ -214,7 +287,7 @@ func (p *pass) heardCircuits(ctx context.Context, answer circuitAnswer) {
 		}
 	default:
 		was := p.openDestinations()
-		c.learn(answer.loaded)
+		c.learn(answer.asked, answer.loaded, false)
 		if was != p.openDestinations() {
 			p.beginAgain()
 		}

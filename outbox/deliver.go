@@ -27,38 +27,83 @@ type handled struct {
 	panicked  string // what it panicked with, safe to log
 }
 
-// start runs a row's handler in a goroutine of its own. What happens first, its return or its abandonment, counts.
-func (p *pass) start(ctx context.Context, r *row, route Route) {
+// start runs a call's handler in a goroutine of its own. What happens first to a row, its answer or its abandonment,
+// counts.
+func (p *pass) start(ctx context.Context, c *call) {
 	tell := func(h handled) {
 		select {
 		case p.handled <- h:
 		case <-p.over:
 		}
 	}
-	r.timer = time.AfterFunc(route.Timeout+abandonAfter, func() {
-		tell(handled{row: r, failed: true, reason: ReasonHandlerTimeout, timedOut: true, abandoned: true})
+	for _, r := range c.rows {
+		r.call = c
+	}
+	c.timer = time.AfterFunc(c.route.Timeout+abandonAfter, func() {
+		for _, r := range c.rows {
+			tell(handled{row: r, failed: true, reason: ReasonHandlerTimeout, timedOut: true, abandoned: true})
+		}
 	})
 	go func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, route.Timeout, errHandlerTimeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, c.route.Timeout, errHandlerTimeout)
 		defer cancel()
-		h := handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: "runtime.Goexit"}
+		answers := c.panicked("runtime.Goexit")
 		defer func() {
-			h.timedOut = errors.Is(context.Cause(ctx), errHandlerTimeout)
-			tell(h)
+			timedOut := errors.Is(context.Cause(ctx), errHandlerTimeout)
+			for _, h := range answers {
+				h.timedOut = timedOut
+				tell(h)
+			}
 		}()
 		defer func() {
 			if v := recover(); v != nil {
-				h = handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: panicked(v)}
+				answers = c.panicked(panicked(v))
 			}
 		}()
-		receipt, err := route.Handler.Handle(ctx, r.event)
-		h = taken(r, receipt, err)
+		answers = c.handle(ctx)
 	}()
 }
 
+// panicked answers every row of a call whose handler did.
+func (c *call) panicked(with string) []handled {
+	answers := make([]handled, len(c.rows))
+	for i, r := range c.rows {
+		answers[i] = handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: with}
+	}
+	return answers
+}
+
+// handle calls the handler, and answers every row.
+func (c *call) handle(ctx context.Context) []handled {
+	answers := make([]handled, len(c.rows))
+	if len(c.rows) == 1 {
+		receipt, err := c.route.Handler.Handle(ctx, c.rows[0].event)
+		answers[0] = taken(c.rows[0], receipt, err)
+		return answers
+	}
+	events := make([]Event, len(c.rows))
+	for i, r := range c.rows {
+		events[i] = r.event
+	}
+	deliveries := c.route.Handler.(BatchHandler).HandleBatch(ctx, events) //nolint:forcetypeassert // only it gets batches
+	for i, r := range c.rows {
+		if i < len(deliveries) {
+			answers[i] = taken(r, deliveries[i].Receipt, deliveries[i].Err)
+		} else {
+			answers[i] = handled{row: r, failed: true, reason: ReasonUnanswered}
+		}
+	}
+	return answers
+}
+
 // taken reads what a handler returned. A panic in the error's methods is the handler's own.
-func taken(r *row, receipt Receipt, err error) handled {
-	h := handled{row: r, failed: err != nil}
+func taken(r *row, receipt Receipt, err error) (h handled) {
+	defer func() {
+		if v := recover(); v != nil {
+			h = handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: panicked(v)}
+		}
+	}()
+	h = handled{row: r, failed: err != nil}
 	if err == nil {
 		h.detail, h.refused = cleanDetail(receipt)
 		return h
@@ -72,72 +117,78 @@ func taken(r *row, receipt Receipt, err error) handled {
 	return h
 }
 
-// judge turns what a handler answered into the row's outcome, and tells whether it opened the destination's circuit.
-func (p *pass) judge(ctx context.Context, h handled, route Route) (s Settlement, benign, opened bool) {
+// judge turns what a handler answered into the row's outcome, and tells whether it opened the row's circuit.
+func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, opened bool) {
+	r := h.row
 	switch {
 	case !h.failed:
-		p.answers(h.row, route)
+		p.answers(r)
 		return Settlement{Outcome: Processed, Detail: p.detail(ctx, h)}, false, false
 	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
-		if h.row.probe {
-			p.circuits.unprobed(route.Destination)
+		if r.probe {
+			p.circuits.unprobed(r.circuit)
 		}
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
 	case h.discard != nil:
-		if h.row.probe {
-			p.answers(h.row, route)
+		if h.discard.disable {
+			opened = !p.circuits.isOpen(r.circuit)
+			p.circuits.disable(r.circuit, h.reason)
+		} else if r.probe {
+			p.answers(r)
 		}
-		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, false
+		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, opened
 	case h.snooze != nil:
-		return p.snooze(h, route)
+		return p.snooze(h)
 	}
 	reason := h.reason
 	if h.timedOut && h.cut {
 		reason = ReasonHandlerTimeout
 	}
 	switch {
-	case h.row.probe:
-		return p.stillOut(route.Destination, reason, 0), false, false
-	case p.circuits.isOpen(route.Destination) && h.row.event.SnoozeCount() < p.config.MaxSnoozes:
+	case r.probe:
+		return p.stillOut(r.circuit, reason, 0), false, false
+	case p.circuits.isOpen(r.circuit) && r.event.SnoozeCount() < p.config.MaxSnoozes:
 		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
 	}
-	opened = p.circuits.failed(route.Destination, h.row.event.ID, reason)
+	opened = p.circuits.failed(r.circuit, r.event.ID, reason)
 	return Settlement{Outcome: Retry, Reason: reason}, false, opened
 }
 
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
-func (p *pass) snooze(h handled, route Route) (Settlement, bool, bool) {
-	reason := h.reason
+func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
+	reason, key := h.reason, h.row.circuit
 	if h.row.probe {
-		return p.stillOut(route.Destination, reason, h.snooze.delay), false, false
+		return p.stillOut(key, reason, h.snooze.delay), false, false
 	}
 	if h.row.event.SnoozeCount() >= p.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
-		opened := p.circuits.failed(route.Destination, h.row.event.ID, reason)
+		opened := p.circuits.failed(key, h.row.event.ID, reason)
 		return Settlement{Outcome: Retry, Reason: reason}, false, opened
 	}
-	opened := !p.circuits.isOpen(route.Destination)
+	opened = !p.circuits.isOpen(key)
 	if opened {
-		p.circuits.trip(route.Destination, reason, h.snooze.delay)
+		p.circuits.trip(key, reason, h.snooze.delay)
 	}
 	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.config.Snooze)}, false, opened
 }
 
 // answers notes that a destination is there: a probe of it ends the outage.
-func (p *pass) answers(r *row, route Route) {
-	if r.probe {
-		p.circuits.close(route.Destination)
-		p.beginAgain() // the cursor passed its events
+func (p *pass) answers(r *row) {
+	if !r.probe {
+		p.circuits.succeeded(r.circuit)
 		return
 	}
-	p.circuits.succeeded(route.Destination)
+	p.circuits.close(r.circuit)
+	if p.registry[r.event.Type].Part == nil {
+		p.beginAgain() // the cursor passed its events
+	}
 }
 
 // stillOut is the outcome of a probe that failed. No snooze is charged, since the event did not find this out; it waits so
 // long that the next probe is another one.
-func (p *pass) stillOut(destination, reason string, delay time.Duration) Settlement {
-	wait := max(orDefault(delay, p.config.Snooze), 2*p.circuits.openFor(destination))
-	p.circuits.trip(destination, reason, delay)
+func (p *pass) stillOut(key, reason string, delay time.Duration) Settlement {
+	wait := max(orDefault(delay, p.config.Snooze), 2*p.circuits.openFor(key))
+	p.circuits.trip(key, reason, delay)
 	return Settlement{Outcome: Snoozed, Uncharged: true, Reason: reason, Delay: wait}
 }
 

@@ -16,6 +16,9 @@ type Event struct {
 	Position int64
 	// CreatedAt is when the producer's transaction began.
 	CreatedAt time.Time
+	// Age is how long before its claim the event was created, by the store's clock; negative when it is dated in the
+	// future, as far as the store can tell.
+	Age time.Duration
 	// AggregateType and AggregateID (a UUID) together name the aggregate whose events stay in order.
 	AggregateType, AggregateID string
 	// Type selects the handler.

@@ -27,6 +27,35 @@ type Handler interface {
 	Handle(ctx context.Context, event Event) (Receipt, error)
 }
 
+// BatchHandler is what a Handler may implement beside, to take several events in one call. A pass then collects what is
+// ready, for as long as more of the queue is on its way, and calls HandleBatch for two events or more; a single one goes
+// to Handle.
+//
+// All events of a batch have one type, and each another aggregate, so that they may be delivered in any order. The batch
+// takes one slot of the pass's concurrency, and has the route's timeout as a whole. HandleBatch answers each event in its
+// place; a missing answer, a panic and a timeout are a retry of every event without one.
+type BatchHandler interface {
+	Handler
+	// BatchLimit is the largest number of events that HandleBatch takes; below 2 there are no batches.
+	BatchLimit() int
+	HandleBatch(ctx context.Context, events []Event) []Delivery
+}
+
+// Delivery is the answer to one event of a batch, as [Handler].Handle answers it.
+type Delivery struct {
+	Receipt Receipt
+	Err     error
+}
+
+// Weigher is what a Handler may implement beside when its events count differently against their route's [Limit]: a
+// mail to three people counts three. Without it each event counts one.
+type Weigher interface {
+	Weight(event Event) int
+}
+
+// maxPart is how many characters of a part go into its circuit's key.
+const maxPart = 200
+
 // HandlerFunc lets a function be a Handler.
 type HandlerFunc func(ctx context.Context, event Event) (Receipt, error)
 
@@ -46,6 +75,18 @@ type Route struct {
 	// Destination is the key of the circuit that outages of this route open; routes that share one share its
 	// fate. Empty means the event type itself.
 	Destination string
+	// Part tells, of a destination that stands for many places (one endpoint for each customer), to which of them an event
+	// goes: each has a circuit of its own, with the key "destination/part". It must depend on the event alone, and be quick.
+	// Nil, and an empty answer, mean the destination as a whole.
+	Part func(event Event) string
+	// MaxAge is how long after its creation, by the database's clock, an event is still worth delivering; then it is
+	// discarded, with the reason max_age_exceeded. Zero means for ever.
+	MaxAge time.Duration
+	// Concurrency is how many calls to the destination are under way at once, below the pass's own limit. Zero means no
+	// limit beside that. Routes of one destination say the same.
+	Concurrency int
+	// Limit is how many events the destination takes in a second; nil means no limit. Routes of one destination share one.
+	Limit *Limit
 }
 
 // Registry maps event types to their routes. A pass takes its copy once, when it starts.
@@ -54,6 +95,10 @@ type Registry map[string]Route
 // Discard wraps err to say that the event can never be delivered: it becomes discarded with err's text as its
 // reason, logged as an error.
 func Discard(err error) error { return &discardError{cause: orText(err, "discarded")} }
+
+// Disable wraps err to say that the destination is gone for good: the event becomes discarded like with [Discard], and
+// the destination's circuit stays open until an operator resets it, so that its other events wait.
+func Disable(err error) error { return &discardError{cause: orText(err, "disabled"), disable: true} }
 
 // Benign wraps err to say that the event need not be delivered any more: it becomes discarded like with [Discard],
 // but is logged as a warning.
@@ -67,8 +112,9 @@ func Snooze(err error, delay time.Duration) error {
 }
 
 type discardError struct {
-	cause  error
-	benign bool
+	cause   error
+	benign  bool
+	disable bool
 }
 
 func (e *discardError) Error() string { return e.cause.Error() }
@@ -89,6 +135,23 @@ func orText(err error, text string) error {
 	return err
 }
 
+// circuit returns the key of the circuit that an event belongs to.
+func (r Route) circuit(event Event) (key string) {
+	if r.Part == nil {
+		return r.Destination
+	}
+	defer func() {
+		if recover() != nil {
+			key = r.Destination
+		}
+	}()
+	part := cut(cleanText(r.Part(event)), maxPart)
+	if part == "" {
+		return r.Destination
+	}
+	return r.Destination + "/" + part
+}
+
 // snapshot copies the registry with its defaults filled in.
 func (r Registry) snapshot() Registry {
 	routes := make(Registry, len(r))
@@ -107,6 +170,7 @@ func (r Registry) snapshot() Registry {
 // validate reports every fault of the registry.
 func (r Registry) validate() error {
 	var faults []error
+	firsts := map[string]string{} // types, by destination
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		route := r[name]
 		if strings.Trim(name, " ") == "" {
@@ -117,6 +181,20 @@ func (r Registry) validate() error {
 		}
 		if route.Timeout < 0 {
 			faults = append(faults, fmt.Errorf("registry: %q has timeout %v, must not be negative", name, route.Timeout))
+		}
+		if route.MaxAge < 0 {
+			faults = append(faults, fmt.Errorf("registry: %q has max age %v, must not be negative", name, route.MaxAge))
+		}
+		if route.Concurrency < 0 {
+			faults = append(faults, fmt.Errorf("registry: %q has concurrency %d, must not be negative", name, route.Concurrency))
+		}
+		destination := orDefault(route.Destination, name)
+		first, shared := firsts[destination]
+		if shared && (route.Concurrency != r[first].Concurrency || route.Limit != r[first].Limit) {
+			faults = append(faults, fmt.Errorf("registry: %q and %q share the destination %q, and must share its concurrency and limit",
+				first, name, destination))
+		} else if !shared {
+			firsts[destination] = name
 		}
 	}
 	return errors.Join(faults...)

@@ -33,11 +33,15 @@ type pass struct {
 
 	reader
 	lanes     lanes
-	aside     []*row // not started for want of time
-	running   int    // handlers
-	open      int    // rows claimed and not answered yet, releases included
-	openBytes int    // of their payloads
-	ended     bool   // every destination is out: nothing more is started
+	gates     map[string]*gate // by destination; most have none
+	shut      int              // queues held by gates
+	short     []*queue         // held until more rows of their type are there, for a batch
+	hurry     bool             // nothing more comes: batches go as they are
+	aside     []*row           // not started for want of time
+	running   int              // handlers
+	open      int              // rows claimed and not answered yet, releases included
+	openBytes int              // of their payloads
+	ended     bool             // every destination is out: nothing more is started
 	done      [2][]string
 
 	unsettled []entry
@@ -66,7 +70,8 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 		seen:     map[string]bool{},
 		counts:   Result{ByEventType: map[string]TypeCounts{}, DiscardedEventIDs: []string{}},
 		reader:   reader{cycle: cycle{idle: true}},
-		lanes:    lanes{byAggregate: map[Aggregate]*lane{}},
+		lanes:    newLanes(),
+		gates:    newGates(registry),
 		handled:  make(chan handled),
 		settled:  make(chan settled),
 		claimed:  make(chan claimed),
@@ -79,7 +84,9 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 func (p *pass) types() (claimable, held []string) {
 	for _, name := range p.names {
 		route := p.registry[name]
-		if p.held[name] || p.circuits.isOpen(route.Destination) || !p.budget.fits(route.Timeout, p.budget.soft) {
+		g := p.gates[route.Destination]
+		if p.held[name] || p.circuits.isOpen(route.Destination) || !p.budget.fits(route.Timeout, p.budget.soft) ||
+			(g != nil && g.saturated) {
 			held = append(held, name)
 		} else {
 			claimable = append(claimable, name)
@@ -98,16 +105,26 @@ func (p *pass) run(ctx context.Context) error {
 		if wait > 0 && p.open == 0 {
 			p.startPruning(ctx) // it lingers
 		}
+		wait = sooner(wait, p.gateWait())
 		busy := p.running > 0 || p.settling || p.claiming || wait > 0
-		if later := p.tendCircuits(ctx, busy); later > 0 && (wait == 0 || later < wait) {
-			wait = later
+		if p.hurry = !busy && len(p.short) > 0; p.hurry {
+			continue
 		}
+		wait = sooner(wait, p.tendCircuits(ctx, busy))
 		if !busy && !p.circuits.calling {
 			break
 		}
 		p.hear(ctx, wait)
 	}
 	return p.finish(ctx)
+}
+
+// sooner returns the shorter of two waits, of which zero stands for none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // hear takes the next message, or returns after wait; zero waits for a message.
@@ -170,13 +187,19 @@ func (p *pass) mayStart(ctx context.Context) bool {
 	return p.config.Concurrency > 1 || (!p.settling && len(p.unsettled) == 0)
 }
 
+// startRows starts what may start, oldest first.
 func (p *pass) startRows(ctx context.Context) {
+	p.openGates()
+	for _, q := range p.short {
+		p.lanes.hold(q, false)
+	}
+	p.short = p.short[:0]
 	for p.mayStart(ctx) {
-		next := p.lanes.next()
-		if next == nil {
+		q := p.lanes.first()
+		if q == nil {
 			break
 		}
-		p.begin(ctx, next)
+		p.startFrom(ctx, q)
 	}
 	if p.running == 0 && p.lanes.waiting == 0 && !p.settling && len(p.unsettled) == 0 {
 		p.release(p.aside, 0)

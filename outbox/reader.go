@@ -51,7 +51,8 @@ type cycle struct {
 // claimed is the answer of one claim call.
 type claimed struct {
 	claim   Claim
-	rows    []*row // of the claim's events, oldest first
+	rows    []*row         // of the claim's events, oldest first
+	parts   *circuitAnswer // the circuits of their places, when there are such
 	recover bool
 	probe   string        // the destination that the row is to probe; empty: none
 	sent    time.Duration // before the call: the lease can't end earlier than by this count
@@ -61,6 +62,9 @@ type claimed struct {
 // read starts the next claim when there is room for its rows. It returns how long to wait before asking again; zero
 // when only a message can change the answer, or nothing.
 func (p *pass) read(ctx context.Context) time.Duration {
+	if p.saturate() {
+		p.beginAgain()
+	}
 	switch idle := p.open == 0; {
 	case p.claiming || p.ended || p.failure != nil || ctx.Err() != nil || p.budget.left() <= 0:
 		return 0
@@ -95,7 +99,7 @@ func (p *pass) hasRoom() bool {
 	case p.config.Concurrency == 1 || p.openBytes >= maxOpenBytes || p.open >= readAhead*batch+p.config.Concurrency:
 		return false
 	default:
-		return p.lanes.waiting <= batch || (len(p.lanes.ready) == 0 && p.running < p.config.Concurrency)
+		return p.lanes.waiting <= batch || (p.lanes.queues.Len() == 0 && p.running < p.config.Concurrency)
 	}
 }
 
@@ -169,16 +173,20 @@ func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
 	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
-		c.rows = rowsOf(c.claim.Events, c.sent+p.lease)
+		c.rows = p.rowsOf(c.claim.Events, c.sent+p.lease)
+		c.parts = p.askParts(ctx, c.rows)
 		p.claimed <- c
 	}()
 }
 
 // rowsOf makes rows of a claim's events, oldest first.
-func rowsOf(events []Event, leaseEnd time.Duration) []*row {
+func (p *pass) rowsOf(events []Event, leaseEnd time.Duration) []*row {
 	rows := make([]*row, 0, len(events))
 	for _, event := range events {
-		rows = append(rows, &row{event: event, token: event.ClaimToken(), leaseEnd: leaseEnd})
+		route := p.registry[event.Type]
+		rows = append(rows, &row{
+			event: event, token: event.ClaimToken(), leaseEnd: leaseEnd, circuit: route.circuit(event),
+		})
 	}
 	slices.SortStableFunc(rows, byPosition)
 	return rows
@@ -214,8 +222,9 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	p.counts.Claimed += len(c.claim.Events)
 	p.report.observe("claimed", len(c.claim.Events))
 	p.forget()
+	p.heardParts(ctx, c.parts)
 	for _, r := range c.rows {
-		r.probe = c.probe != ""
+		r.probe = c.probe != "" || p.circuits.probedBy(r)
 		p.open++
 		p.openBytes += len(r.event.Payload)
 		p.lanes.add(r)

@@ -12,6 +12,9 @@ const (
 	ReasonHandlerTimeout   = "handler_timeout"
 	ReasonHandlerPanic     = "handler_panic"
 	ReasonSnoozesExhausted = "snooze_budget_exhausted"
+	ReasonMaxAge           = "max_age_exceeded" // older than its route's MaxAge
+	ReasonCircuitOpen      = "circuit_open"     // of the part of a destination that the event goes to
+	ReasonUnanswered       = "batch_unanswered" // by a BatchHandler
 )
 
 // Result is the outcome of one pass, the dispatch function's JSON reply. Existing keys are never renamed.

@@ -2,12 +2,13 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
 
-// begin gives a row its turn.
-func (p *pass) begin(ctx context.Context, r *row) {
+// mayRun tells whether a row whose turn it is goes to its handler. If not, it has been settled otherwise.
+func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	route, routed := p.registry[r.event.Type]
 	switch {
 	case r.token == "":
@@ -22,17 +23,27 @@ func (p *pass) begin(ctx context.Context, r *row) {
 	case !routed:
 		p.add(r, Settlement{Outcome: Retry, Reason: ReasonHandlerMissing})
 		p.endLane(r.lane)
-	case p.circuits.isOpen(route.Destination) && !r.probe: // it was on its way from the store when the circuit opened
-		p.release([]*row{r}, p.outDelay())
+	case p.circuits.isOpen(r.circuit) && !r.probe: // it was on its way from the store when the circuit opened
+		p.putBack([]*row{r})
+		p.endLane(r.lane)
+	case p.isAged(r, route):
+		p.add(r, Settlement{Outcome: Discarded, Reason: fmt.Sprintf("%s: older than %v", ReasonMaxAge, route.MaxAge)})
 		p.endLane(r.lane)
 	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
 		p.setAside(append([]*row{r}, p.lanes.take(r.lane)...))
 	default:
-		p.seen[r.event.ID] = true
-		p.lanes.setBusy(r.lane, true)
-		p.running++
-		p.start(ctx, r, route)
+		return true
 	}
+	if r.probe {
+		p.circuits.unprobed(r.circuit)
+	}
+	return false
+}
+
+// isAged tells whether an event is not worth delivering any more. Its age at the claim is the store's; what came since is
+// measured here.
+func (p *pass) isAged(r *row, route Route) bool {
+	return route.MaxAge > 0 && r.event.Age+p.budget.elapsed()-(r.leaseEnd-p.lease) > route.MaxAge
 }
 
 // setAside keeps rows that were not started for want of time. With one slot they go back together, when no other row
@@ -52,9 +63,13 @@ func (p *pass) returned(ctx context.Context, h handled) {
 		return // abandoned before
 	}
 	r.back = true
-	r.timer.Stop()
-	p.running--
-	route := p.registry[r.event.Type]
+	if r.call.left--; r.call.left == 0 {
+		r.call.timer.Stop()
+		p.running--
+		if g := p.gates[r.call.route.Destination]; g != nil {
+			g.running--
+		}
+	}
 	if h.abandoned {
 		p.report.log(ctx, slog.LevelError, "handler_abandoned", slog.StringValue(r.event.ID))
 	}
@@ -62,12 +77,12 @@ func (p *pass) returned(ctx context.Context, h handled) {
 		p.report.log(ctx, slog.LevelError, "handler_panic", slog.GroupValue(
 			slog.String("eventId", r.event.ID), slog.String("eventType", r.event.Type), slog.String("panic", h.panicked)))
 	}
-	s, benign, opened := p.judge(ctx, h, route)
+	s, benign, opened := p.judge(ctx, h)
 	p.unsettled = append(p.unsettled, entry{row: r, settlement: p.addressed(r, s), benign: benign})
 	switch {
 	case opened:
 		p.flush(ctx) // the outcome is a call of its own before the break's release
-		p.breakCircuit(r.lane, route.Destination)
+		p.breakCircuit(r.lane, r.circuit)
 	case s.Outcome != Processed:
 		p.endLane(r.lane)
 	}
@@ -76,15 +91,12 @@ func (p *pass) returned(ctx context.Context, h handled) {
 
 // breakCircuit hands back the rows of a destination that is out; the rest of their lanes, and of the lane where it
 // showed, follows without delay. When every destination is out, the pass is over and all rows wait.
-func (p *pass) breakCircuit(failed *lane, destination string) {
+func (p *pass) breakCircuit(failed *lane, key string) {
 	p.ended = true
 	for _, route := range p.registry {
-		p.ended = p.ended && p.circuits.isOpen(route.Destination)
+		p.ended = p.ended && route.Part == nil && p.circuits.isOpen(route.Destination)
 	}
-	isOut := func(r *row) bool {
-		route, routed := p.registry[r.event.Type]
-		return p.ended || (routed && route.Destination == destination)
-	}
+	isOut := func(r *row) bool { return p.ended || r.circuit == key }
 	var out, stay []*row
 	for _, r := range p.aside {
 		if isOut(r) {
@@ -95,9 +107,25 @@ func (p *pass) breakCircuit(failed *lane, destination string) {
 	}
 	p.aside = stay
 	waiting, rest := p.lanes.takeIf(isOut)
-	p.release(append(out, waiting...), p.outDelay())
+	p.putBack(append(out, waiting...))
 	p.release(append(rest, p.lanes.take(failed)...), 0)
 	failed.ended = true
+}
+
+// putBack hands back rows of places that are out. Where only a part of the destination is, its rows can't be left out of
+// claims: they are snoozed, uncharged, for as long as the place is sure to be out.
+func (p *pass) putBack(rows []*row) {
+	for _, r := range rows {
+		route := p.registry[r.event.Type]
+		if route.Part == nil || r.token == "" || !p.circuits.isOpen(r.circuit) {
+			p.release([]*row{r}, p.outDelay())
+			continue
+		}
+		p.add(r, Settlement{
+			Outcome: Snoozed, Uncharged: true, Delay: p.circuits.waitOf(r.circuit, p.config.Snooze),
+			Reason: ReasonCircuitOpen + ": " + r.circuit,
+		})
+	}
 }
 
 // outDelay is how long rows of a destination that is out wait. Where the store remembers the circuit they need not wait
@@ -118,6 +146,9 @@ func (p *pass) endLane(l *lane) {
 // release hands rows back untried. Rows without a token can't be.
 func (p *pass) release(rows []*row, delay time.Duration) {
 	for _, r := range rows {
+		if r.probe {
+			p.circuits.unprobed(r.circuit)
+		}
 		if r.token != "" {
 			p.add(r, Settlement{Outcome: Released, Delay: delay})
 		} else {

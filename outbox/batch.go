@@ -1,0 +1,75 @@
+package outbox
+
+import (
+	"context"
+	"time"
+)
+
+// call is one call of a handler: with one row, or with a batch of them.
+type call struct {
+	rows  []*row
+	route Route
+	left  int         // rows not answered yet
+	timer *time.Timer // abandons the handler
+}
+
+// startFrom starts one call with the head of a queue, and with what else goes into its batch; or it holds the queue.
+func (p *pass) startFrom(ctx context.Context, q *queue) {
+	route := p.registry[q.eventType]
+	g := p.gates[route.Destination]
+	if g != nil && g.wait(p.config.Clock()) != 0 {
+		p.shutGate(g, q)
+		return
+	}
+	limit := p.batchLimit(route, q.head())
+	if q.ready.Len() < limit && p.moreComing(ctx) {
+		p.short = append(p.short, q)
+		p.lanes.hold(q, true)
+		return
+	}
+	rows, weight := p.takeRows(ctx, q, g, limit)
+	if len(rows) == 0 {
+		return // none of them could run, and that was settled
+	}
+	p.running++
+	g.started(weight)
+	p.start(ctx, &call{rows: rows, route: route, left: len(rows)})
+}
+
+// batchLimit returns how many rows the next call may have. What stands alone goes alone.
+func (p *pass) batchLimit(route Route, head *row) int {
+	handler, batches := route.Handler.(BatchHandler)
+	if !batches || head.probe || head.event.Recovered || p.config.Concurrency == 1 {
+		return 1
+	}
+	return max(1, handler.BatchLimit())
+}
+
+// takeRows takes the oldest rows of a queue, each of another lane, up to the limit and to what the gate lets through at
+// once.
+func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows []*row, weight float64) {
+	handler, room := p.registry[q.eventType].Handler, g.room()
+	for len(rows) < limit && q.ready.Len() > 0 {
+		head := q.head()
+		more := weight + g.weight(handler, head.event)
+		if len(rows) > 0 && (more > room || head.probe) {
+			break
+		}
+		r := p.lanes.next(q)
+		if !p.mayRun(ctx, r) {
+			if len(rows) == 0 {
+				return nil, 0 // whether another one may start is to be asked anew
+			}
+			continue
+		}
+		p.seen[r.event.ID] = true
+		p.lanes.setBusy(r.lane, true)
+		rows, weight = append(rows, r), more
+	}
+	return rows, weight
+}
+
+// moreComing tells that a batch had better wait: more of the queue is being read, or is about to be.
+func (p *pass) moreComing(ctx context.Context) bool {
+	return !p.hurry && !p.cycle.ended && p.budget.left() > 0 && (p.claiming || p.hasRoom()) && p.mayStart(ctx)
+}

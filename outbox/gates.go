@@ -1,0 +1,145 @@
+package outbox
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// gate is what a destination with a concurrency or rate of its own lets through.
+type gate struct {
+	concurrency int    // 0: no limit
+	limit       *Limit // nil: no limit
+	types       []string
+	running     int      // calls
+	shut        []*queue // held until there is room
+	saturated   bool     // so much waits for it that no more is claimed
+}
+
+// newGates returns the gates of those destinations that need one.
+func newGates(registry Registry) map[string]*gate {
+	gates := map[string]*gate{}
+	for _, name := range slices.Sorted(maps.Keys(registry)) {
+		route := registry[name]
+		if route.Concurrency == 0 && route.Limit == nil {
+			continue
+		}
+		g := gates[route.Destination]
+		if g == nil {
+			g = &gate{concurrency: route.Concurrency, limit: route.Limit}
+			gates[route.Destination] = g
+		}
+		g.types = append(g.types, name)
+	}
+	return gates
+}
+
+// wait returns how long nothing may start; zero when something may, negative when that is up to a call's return.
+func (g *gate) wait(now time.Time) time.Duration {
+	switch {
+	case g == nil:
+		return 0
+	case g.concurrency > 0 && g.running >= g.concurrency:
+		return -1
+	case g.limit != nil:
+		return g.limit.wait(now)
+	}
+	return 0
+}
+
+// started counts a call of that weight.
+func (g *gate) started(weight float64) {
+	if g == nil {
+		return
+	}
+	g.running++
+	if g.limit != nil {
+		g.limit.take(weight)
+	}
+}
+
+// room is the largest weight of a batch.
+func (g *gate) room() float64 {
+	if g == nil || g.limit == nil {
+		return math.Inf(1)
+	}
+	return g.limit.batch()
+}
+
+// weight is what an event counts against the limit.
+func (g *gate) weight(handler Handler, event Event) (weight float64) {
+	weigher, weighs := handler.(Weigher)
+	if !weighs || g == nil || g.limit == nil {
+		return 1
+	}
+	defer func() {
+		if recover() != nil { // the handler is about to show the same fault, where it is judged
+			weight = 1
+		}
+	}()
+	return max(1, float64(weigher.Weight(event)))
+}
+
+// openGates frees the queues that were held for a gate which lets something through again.
+func (p *pass) openGates() {
+	if p.shut == 0 {
+		return
+	}
+	now := p.config.Clock()
+	for _, g := range p.gates {
+		if len(g.shut) == 0 || g.wait(now) != 0 {
+			continue
+		}
+		for _, q := range g.shut {
+			p.lanes.hold(q, false)
+		}
+		p.shut -= len(g.shut)
+		g.shut = nil
+	}
+}
+
+// shutGate holds a queue until its gate opens.
+func (p *pass) shutGate(g *gate, q *queue) {
+	g.shut = append(g.shut, q)
+	p.shut++
+	p.lanes.hold(q, true)
+}
+
+// gateWait returns when the next gate opens by itself; zero when none does.
+func (p *pass) gateWait() (wait time.Duration) {
+	if p.shut == 0 {
+		return 0
+	}
+	now := p.config.Clock()
+	for _, g := range p.gates {
+		if len(g.shut) == 0 {
+			continue
+		}
+		if w := g.wait(now); w > 0 && (wait == 0 || w < wait) {
+			wait = w
+		}
+	}
+	return min(wait, p.budget.left())
+}
+
+// saturate holds, from the next claim on, the types of a destination for which as much waits as one claim brings, so that
+// rows of a slow one don't fill the room of all others. It tells whether some types are claimable again.
+func (p *pass) saturate() (again bool) {
+	for _, g := range p.gates {
+		waiting := 0
+		for _, name := range g.types {
+			if q := p.lanes.byType[name]; q != nil {
+				waiting += q.waiting
+			}
+		}
+		high := p.config.BatchSize
+		switch {
+		case len(g.shut) > 0 && waiting >= high:
+			g.saturated = true
+		case g.saturated && waiting <= high/2:
+			g.saturated, again = false, true
+		}
+	}
+	return again
+}
