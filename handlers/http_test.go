@@ -1,6 +1,8 @@
 package handlers_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -172,23 +174,32 @@ func TestHTTPSignsOncePerSecret(t *testing.T) {
 	t.Parallel()
 	server, received := recorder(t)
 	fresh, old, foreign := secretOf(24), secretOf(32), secretOf(64)
-	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL, Secrets: []string{fresh, old}})
+	private, _, public := privateSecret('k')
+	_, _, foreignPublic := privateSecret('j')
+	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL, Secrets: []string{fresh, private, old}})
 	if _, err := handler.Handle(t.Context(), sampleEvent()); err != nil {
 		t.Fatal(err)
 	}
 	got := <-received
-	if n := len(strings.Fields(got.header.Get("Webhook-Signature"))); n != 2 {
-		t.Errorf("%d signatures, want 2", n)
+	if n := len(strings.Fields(got.header.Get("Webhook-Signature"))); n != 3 {
+		t.Errorf("%d signatures, want 3", n)
 	}
 	if !verify(fresh, got.header, got.body) || !verify(old, got.header, got.body) {
 		t.Errorf("signature %q does not verify with both secrets", got.header.Get("Webhook-Signature"))
 	}
-	if verify(foreign, got.header, got.body) {
+	if !verifyPair(publicText(public), got.header, got.body) {
+		t.Errorf("signature %q does not verify with the public key", got.header.Get("Webhook-Signature"))
+	}
+	if verify(foreign, got.header, got.body) || verifyPair(publicText(foreignPublic), got.header, got.body) {
 		t.Error("the signature verifies with a foreign secret")
 	}
-	if verify(fresh, got.header, append(got.body, ' ')) {
+	if other := append(got.body, ' '); verify(fresh, got.header, other) || verifyPair(publicText(public), got.header, other) {
 		t.Error("the signature verifies another body")
 	}
+}
+
+func publicText(key ed25519.PublicKey) string {
+	return "whpk_" + base64.StdEncoding.EncodeToString(key)
 }
 
 func TestHTTPReceiptHoldsStatusAndDuration(t *testing.T) {

@@ -133,8 +133,8 @@ routes.yaml:3: known[1]: is blank, takes an event type
 routes.yaml:3: known[2]: names a type a second time
 routes.yaml:7: destinations.crm.http.url: has another scheme or none, takes https; has no host; has user information, takes none; has a fragment, takes none
 routes.yaml:8: destinations.crm.http.secrets[1]: environment variable MISSING is not set
-routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after whsec_, takes whsec_ and base64 of 24 to 64 bytes
-routes.yaml:8: destinations.crm.http.secrets[2]: does not start with whsec_, takes whsec_ and base64 of 24 to 64 bytes
+routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after its prefix, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
+routes.yaml:8: destinations.crm.http.secrets[2]: starts with neither whsec_ nor whsk_, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
 routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 900s
 routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8

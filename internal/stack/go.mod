@@ -15,6 +15,7 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/openlup/outbox-dispatch v0.0.0-00010101000000-000000000000
 	github.com/sivchari/kumo v0.33.1
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 )
 
 require (
