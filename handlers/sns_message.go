@@ -156,28 +156,4 @@ func isVisible(text string) bool {
 
 // traceparent returns the event's trace context, a W3C traceparent in the row's metadata; "" when there is none, or
 // none that is valid.
-func traceparent(metadata json.RawMessage) string {
-	var object map[string]json.RawMessage
-	var text string
-	if json.Unmarshal(metadata, &object) != nil || json.Unmarshal(object["traceparent"], &text) != nil {
-		return ""
-	}
-	// Later versions may append fields; what version 00 defines comes first in all of them.
-	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if len(text) < length || len(text) > length && (text[:2] == "00" || text[length] != '-') || !isVisible(text) {
-		return ""
-	}
-	parts := strings.SplitN(text[:length], "-", 5)
-	if len(parts) != 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 || parts[0] == "ff" {
-		return ""
-	}
-	for _, part := range parts {
-		if strings.Trim(part, "0123456789abcdef") != "" {
-			return ""
-		}
-	}
-	if strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
-		return ""
-	}
-	return text
-}
+func traceparent(metadata json.RawMessage) string { return readProducerContext(metadata).traceparent }
