@@ -69,7 +69,27 @@ func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows
 	return rows, weight
 }
 
-// moreComing tells that a batch had better wait: more of the queue is being read, or is about to be.
+// moreComing tells that a batch had better wait: the answers of another one are coming in, which frees its lanes, or more
+// of the queue is being read, or is about to be.
 func (p *pass) moreComing(ctx context.Context) bool {
-	return !p.hurry && !p.cycle.ended && p.budget.left() > 0 && (p.claiming || p.hasRoom()) && p.mayStart(ctx)
+	reading := !p.cycle.ended && p.budget.left() > 0 && (p.claiming || p.mayReadAhead())
+	return !p.hurry && p.mayStart(ctx) && (p.returning > 0 || reading)
+}
+
+// answered counts a row of a call. The others of a batch follow at once.
+func (c *call) answered(p *pass) {
+	c.left--
+	switch {
+	case c.left == 0:
+		c.timer.Stop()
+		p.running--
+		if g := p.gates[c.route.Destination]; g != nil {
+			g.running--
+		}
+		if len(c.rows) > 1 {
+			p.returning--
+		}
+	case c.left == len(c.rows)-1:
+		p.returning++
+	}
 }

@@ -109,7 +109,7 @@ func (c *circuits) trip(destination, reason string, wait time.Duration) {
 func (c *circuits) disable(destination, reason string) {
 	*c.of(destination) = circuit{open: true, retried: map[string]bool{}, wait: longestOpen}
 	c.opened = true
-	c.report(CircuitReport{Destination: destination, Disabled: true, Error: reason})
+	c.report(CircuitReport{Destination: destination, Hold: true, Error: reason})
 }
 
 // close ends an outage: a probe was answered.
@@ -121,16 +121,6 @@ func (c *circuits) close(destination string) {
 // waitOf is how long a circuit is sure to stay open, or otherwise.
 func (c *circuits) waitOf(destination string, otherwise time.Duration) time.Duration {
 	return orDefault(c.of(destination).wait, otherwise)
-}
-
-// probedBy tells whether a claimed row is the one that shows whether its part of a destination is back.
-func (c *circuits) probedBy(r *row) bool {
-	known := c.known[r.circuit]
-	if known == nil || !known.due {
-		return false
-	}
-	known.due = false
-	return true
 }
 
 // unprobed notes that a probe came to no end: the circuit stays open, and others probe when its lease is over.
@@ -232,40 +222,6 @@ func (p *pass) askCircuits(ctx context.Context, report *CircuitReport) circuitAn
 	answer.asked = slices.Sorted(maps.Keys(destinations))
 	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
 	return answer
-}
-
-// askParts loads the circuits of the places that claimed rows go to, where a destination has many; nil when there are
-// none.
-func (p *pass) askParts(ctx context.Context, rows []*row) *circuitAnswer {
-	if p.circuits.store == nil {
-		return nil
-	}
-	keys, lease := map[string]bool{}, time.Duration(0)
-	for _, r := range rows {
-		if route := p.registry[r.event.Type]; route.Part != nil && r.circuit != route.Destination {
-			keys[r.circuit] = true
-			lease = max(lease, route.Timeout+probeMargin)
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
-	defer cancel()
-	answer := circuitAnswer{asked: slices.Sorted(maps.Keys(keys))}
-	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
-	return &answer
-}
-
-// heardParts takes what [pass.askParts] brought, with the rows that it is about.
-func (p *pass) heardParts(ctx context.Context, answer *circuitAnswer) {
-	switch {
-	case answer == nil:
-	case answer.err != nil:
-		p.circuitsFailed(ctx, answer.err)
-	default:
-		p.circuits.learn(answer.asked, answer.loaded, true)
-	}
 }
 
 func (p *pass) circuitsFailed(ctx context.Context, err error) {

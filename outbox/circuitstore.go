@@ -31,15 +31,15 @@ type Circuit struct {
 	Retried []string
 }
 
-// CircuitReport is what a pass found. Exactly one of Success, Failure, Disabled and Retried is set.
+// CircuitReport is what a pass found. Exactly one of Success, Failure, Hold and Retried is set.
 type CircuitReport struct {
 	Destination string
 	// Success closes the circuit, and forgets retries.
 	Success bool
 	// Failure opens it: for 30 s, doubling with each opening in a row up to 5 min, or for Wait if that is longer.
 	Failure bool
-	// Disabled opens it until an operator resets it.
-	Disabled bool
+	// Hold keeps it open until an operator resets it: the destination is gone for good.
+	Hold bool
 	// Retried are events that failed since the destination's last success. The fifth different one opens it.
 	Retried []string
 	// Error says why, of a failure or of retries.

@@ -1,7 +1,7 @@
 package outbox
 
 import (
-	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -20,7 +20,7 @@ type Limit struct {
 	at     time.Time // when tokens was true
 }
 
-// NewLimit returns a limit of that many events per second. It panics unless that is a positive number.
+// NewLimit returns a limit of that many events per second. What is no positive number means no limit.
 func NewLimit(perSecond float64) *Limit {
 	l := new(Limit)
 	l.Set(perSecond)
@@ -28,11 +28,10 @@ func NewLimit(perSecond float64) *Limit {
 	return l
 }
 
-// Set changes the rate, as a handler does that learns it from its destination. It panics unless perSecond is a positive
-// number.
+// Set changes the rate, as a handler does that learns it from its destination.
 func (l *Limit) Set(perSecond float64) {
-	if !(perSecond > 0) || perSecond > 1e9 {
-		panic(fmt.Sprintf("outbox: a limit of %v events per second", perSecond))
+	if !(perSecond > 0) {
+		perSecond = math.Inf(1)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +39,7 @@ func (l *Limit) Set(perSecond float64) {
 	l.tokens = min(l.tokens, l.burst())
 }
 
-// PerSecond returns the rate.
+// PerSecond returns the rate, infinity without a limit.
 func (l *Limit) PerSecond() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +59,7 @@ func (l *Limit) wait(now time.Time) time.Duration {
 		}
 		l.at = now
 	}
-	if l.tokens >= 1 {
+	if l.tokens >= 1 || math.IsInf(l.rate, 1) {
 		return 0
 	}
 	return max(time.Duration((1-l.tokens)/l.rate*float64(time.Second)), time.Microsecond)
@@ -70,7 +69,9 @@ func (l *Limit) wait(now time.Time) time.Duration {
 func (l *Limit) take(weight float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tokens -= weight
+	if !math.IsInf(l.rate, 1) {
+		l.tokens -= weight
+	}
 }
 
 // batch is the largest weight of a batch: a second's worth.

@@ -38,7 +38,8 @@ type pass struct {
 	short     []*queue         // held until more rows of their type are there, for a batch
 	hurry     bool             // nothing more comes: batches go as they are
 	aside     []*row           // not started for want of time
-	running   int              // handlers
+	running   int              // calls of handlers
+	returning int              // those of them whose answers are coming in
 	open      int              // rows claimed and not answered yet, releases included
 	openBytes int              // of their payloads
 	ended     bool             // every destination is out: nothing more is started

@@ -93,14 +93,16 @@ func (p *pass) read(ctx context.Context) time.Duration {
 
 // hasRoom is the back-pressure: it keeps the handlers busy, and what is claimed ahead bounded.
 func (p *pass) hasRoom() bool {
-	switch batch := p.config.BatchSize; {
-	case p.open == 0:
+	if p.open == 0 {
 		return true
-	case p.config.Concurrency == 1 || p.openBytes >= maxOpenBytes || p.open >= readAhead*batch+p.config.Concurrency:
-		return false
-	default:
-		return p.lanes.waiting <= batch || (p.lanes.queues.Len() == 0 && p.running < p.config.Concurrency)
 	}
+	idle := p.lanes.queues.Len() == 0 && p.running < p.config.Concurrency
+	return p.mayReadAhead() && (p.lanes.waiting <= p.config.BatchSize || idle)
+}
+
+// mayReadAhead bounds what is claimed and not answered.
+func (p *pass) mayReadAhead() bool {
+	return p.config.Concurrency > 1 && p.openBytes < maxOpenBytes && p.open < readAhead*p.config.BatchSize+p.config.Concurrency
 }
 
 // reread tells whether to read the queue again from its start, and if not, when to ask again; zero means never.

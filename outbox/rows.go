@@ -63,13 +63,7 @@ func (p *pass) returned(ctx context.Context, h handled) {
 		return // abandoned before
 	}
 	r.back = true
-	if r.call.left--; r.call.left == 0 {
-		r.call.timer.Stop()
-		p.running--
-		if g := p.gates[r.call.route.Destination]; g != nil {
-			g.running--
-		}
-	}
+	r.call.answered(p)
 	if h.abandoned {
 		p.report.log(ctx, slog.LevelError, "handler_abandoned", slog.StringValue(r.event.ID))
 	}

@@ -64,8 +64,8 @@ begin
 end
 $$;
 
--- Takes what a worker found. p_outcome: success closes the circuit and forgets retries; failure opens it; retries adds
--- p_events, and opens it once five different ones failed without a success between. An open one stays so for
+-- Takes what a worker found. p_outcome: success closes the circuit and forgets retries; failure opens it; hold keeps it open
+-- until an operator resets it; retries adds p_events, and opens it once five different ones failed without a success between. An open one stays so for
 -- 30 s, doubling with each opening in a row up to 5 min, or for p_wait_seconds if that is longer (an hour at most).
 -- What it answers is the state then, as outbox_circuits_load does. Reports of several workers on one outage count once.
 create function public.outbox_circuit_report(
@@ -78,7 +78,7 @@ as $$
 declare
   v_circuit outbox_circuits;
 begin
-  if p_key is null or p_outcome is null or p_outcome not in ('success', 'failure', 'retries') then
+  if p_key is null or p_outcome is null or p_outcome not in ('success', 'failure', 'hold', 'retries') then
     raise exception 'outbox_circuit_report_invalid_input' using errcode = '22023';
   end if;
   if p_outcome = 'success' then
@@ -89,6 +89,10 @@ begin
   else
     insert into outbox_circuits as c (key) values (p_key) on conflict on constraint outbox_circuits_pkey do nothing;
     select * into v_circuit from outbox_circuits c where c.key = p_key for update;
+    if p_outcome = 'hold' and v_circuit.mode = 'auto' then
+      v_circuit.mode := 'held';
+      v_circuit.note := 'by a worker: ' || left(p_error, 2000);
+    end if;
     if p_outcome = 'retries' then
       v_circuit.retried := (array(select distinct e from unnest(v_circuit.retried || coalesce(p_events, '{}')) e
                                   where e is not null))[1:5];
@@ -103,7 +107,7 @@ begin
       v_circuit.retried := '{}';
     end if;
     update outbox_circuits c
-    set open_until = v_circuit.open_until, openings = v_circuit.openings, probe_until = v_circuit.probe_until,
+    set mode = v_circuit.mode, note = v_circuit.note, open_until = v_circuit.open_until, openings = v_circuit.openings, probe_until = v_circuit.probe_until,
         retried = v_circuit.retried, last_error = left(coalesce(p_error, c.last_error), 2000), last_failure_at = now(),
         updated_at = now()
     where c.key = p_key;

@@ -19,6 +19,7 @@ func circuitCases() []testCase {
 		{"circuits/one_probe", "of an open circuit whose time is over one worker probes", checkCircuitsOneProbe},
 		{"circuits/a_lost_probe_is_replaced", "when a probe's lease is over somebody else probes", checkCircuitsLostProbe},
 		{"circuits/a_success_closes", "a success closes, and the next outage begins at 30 s", checkCircuitsSuccessCloses},
+		{"circuits/held", "a circuit that is held stays open, is never probed, and no success closes it", checkCircuitsHeld},
 		{"circuits/five_retries_open", "five different events retried in a row open a circuit, over several reports", checkCircuitsFiveRetries},
 		{"circuits/a_success_forgets_retries", "a success between makes retries start over", checkCircuitsSuccessForgets},
 	}
@@ -164,6 +165,19 @@ func checkCircuitsSuccessCloses(s *suite) {
 			s.Errorf("the circuit is %+v after a success, want it closed", got)
 		}
 		s.wantOpen(s.report(c, outbox.CircuitReport{Failure: true}), 30*time.Second)
+	})
+}
+
+func checkCircuitsHeld(s *suite) {
+	circuitsOf(s, func(c outbox.Circuits) {
+		if got := s.report(c, outbox.CircuitReport{Hold: true, Error: "410"}); !got.Open || got.Wait >= 0 {
+			s.Errorf("the circuit is %+v, want it open for ever", got)
+		}
+		s.report(c, outbox.CircuitReport{Success: true})
+		s.AgeCircuits(time.Hour)
+		if got := s.load(c); !got.Open || got.Probe || got.Wait >= 0 {
+			s.Errorf("the circuit is %+v, want it open for ever, without a probe", got)
+		}
 	})
 }
 

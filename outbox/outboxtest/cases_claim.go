@@ -178,6 +178,9 @@ func checkEvent(s *suite) {
 	if !sameRow(got, row) {
 		s.Errorf("the event is %+v, want it as the row, %+v", e, row)
 	}
+	if e.Age < time.Hour || e.Age > time.Hour+time.Minute {
+		s.Errorf("the event's age is %v, want the hour since its creation", e.Age)
+	}
 	if e.Recovered {
 		s.Errorf("the event is recovered, want so only after a lease ran out")
 	}

@@ -861,6 +861,9 @@ func circuitFaults() []fault {
 			}
 			return m.Report(ctx, r)
 		}},
+		{name: "takes a hold for a failure", breaks: "circuits/held", report: reporting(func(_ *Memory, r *outbox.CircuitReport) {
+			r.Hold, r.Failure = false, r.Failure || r.Hold
+		})},
 		{name: "counts retries, not events", breaks: "circuits/five_retries_open", report: reporting(func(_ *Memory, r *outbox.CircuitReport) {
 			for i := range r.Retried {
 				r.Retried[i] = newUUID()

@@ -15,6 +15,7 @@ type memoryCircuit struct {
 	probeUntil time.Time
 	openings   int
 	retried    []string
+	held       bool // until an operator resets it
 }
 
 // The times of a circuit, and the retries that open it.
@@ -35,11 +36,11 @@ func (m *Memory) Load(ctx context.Context, destinations []string, lease time.Dur
 	var found []outbox.Circuit
 	for _, destination := range destinations {
 		c := m.circuits[destination]
-		if c == nil || (c.openUntil.IsZero() && len(c.retried) == 0) {
+		if c == nil || (!c.held && c.openUntil.IsZero() && len(c.retried) == 0) {
 			continue
 		}
 		circuit := c.state(destination, now)
-		if circuit.Open && !c.openUntil.After(now) && !c.probeUntil.After(now) {
+		if circuit.Open && !c.held && !c.openUntil.After(now) && !c.probeUntil.After(now) {
 			c.probeUntil = now.Add(wholeSeconds(lease))
 			circuit.Open, circuit.Probe = false, true
 		}
@@ -64,8 +65,9 @@ func (m *Memory) Report(ctx context.Context, report outbox.CircuitReport) (outbo
 		m.circuits[report.Destination] = c
 	}
 	now := m.now()
+	c.held = c.held || report.Hold
 	if report.Success {
-		*c = memoryCircuit{}
+		*c = memoryCircuit{held: c.held}
 		return c.state(report.Destination, now), nil
 	}
 	for _, id := range report.Retried {
@@ -88,7 +90,10 @@ func (m *Memory) Report(ctx context.Context, report outbox.CircuitReport) (outbo
 
 func (c *memoryCircuit) state(destination string, now time.Time) outbox.Circuit {
 	circuit := outbox.Circuit{Destination: destination, Openings: c.openings, Retried: slices.Clone(c.retried)}
-	if !c.openUntil.IsZero() {
+	switch {
+	case c.held:
+		circuit.Open, circuit.Wait = true, -1
+	case !c.openUntil.IsZero():
 		circuit.Open = true
 		circuit.Wait = max(c.openUntil.Sub(now), c.probeUntil.Sub(now), 0)
 	}

@@ -70,7 +70,7 @@ func (m *Memory) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Cla
 	for _, p := range picks {
 		takeLease(p.row, now, lease)
 		event := p.row.event()
-		event.Recovered = req.Recover
+		event.Recovered, event.Age = req.Recover, now.Sub(p.row.CreatedAt)
 		result.Events = append(result.Events, event)
 	}
 	return result, nil

@@ -45,6 +45,8 @@ func (s *Store) Report(ctx context.Context, report outbox.CircuitReport) (outbox
 		outcome = "success"
 	case report.Failure:
 		outcome = "failure"
+	case report.Hold:
+		outcome = "hold"
 	}
 	var circuit outbox.Circuit
 	err := again(ctx, func() error {

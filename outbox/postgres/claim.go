@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +15,8 @@ import (
 // Times are read as microseconds: their text follows the session's DateStyle, and infinity is no time in Go.
 const claimColumns = `
 select id::text, position, case when isfinite(created_at) then (extract(epoch from created_at) * 1000000)::bigint end,
-       aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts, state::text, `
+       aggregate_type, aggregate_id::text, event_type, idempotency_key, attempts, state::text,
+       case when isfinite(created_at) then (extract(epoch from now() - created_at) * 1000000)::bigint end, `
 
 const claimFrom = `
 from public.outbox_claim_lanes($1::text[], $2::text[], $3::text[], $4::int, $5::int, $6::int, $7::int, $8::text::jsonb,
@@ -27,6 +29,9 @@ const (
        jsonb_build_object('claimToken', metadata->'claimToken', 'snoozeCount', left(metadata->>'snoozeCount', 20))::text` + claimFrom
 	payloadSQL = `select payload::text from public.outbox_events where id = $1::text::uuid`
 )
+
+// maxAge is the longest age in microseconds that a time.Duration can tell.
+const maxAge = math.MaxInt64 / int64(time.Microsecond)
 
 // Claim implements [outbox.Store]. One call reads about 10,000 rows of the queue at most, and takes no more than 8 MB of
 // payloads as they are stored, or one event. An event whose JSON PostgreSQL cannot print (a small jsonb may stand for a
@@ -81,9 +86,9 @@ func collect(rows pgx.Rows) (outbox.Claim, error) {
 	for rows.Next() {
 		var e outbox.Event
 		var id, aggregateType, aggregateID, eventType, key *string
-		var position, created, attempts *int64
+		var position, created, attempts, age *int64
 		err := rows.Scan(&id, &position, &created, &aggregateType, &aggregateID, &eventType, &key, &attempts,
-			&state, (*rawText)(&e.Payload), (*rawText)(&e.Metadata))
+			&state, &age, (*rawText)(&e.Payload), (*rawText)(&e.Metadata))
 		if err != nil {
 			return claim, err
 		}
@@ -93,7 +98,7 @@ func collect(rows pgx.Rows) (outbox.Claim, error) {
 		e.ID, e.Position, e.Attempts = *id, *position, int(*attempts)
 		e.AggregateType, e.AggregateID, e.Type, e.IdempotencyKey = *aggregateType, *aggregateID, *eventType, *key
 		if created != nil {
-			e.CreatedAt = time.UnixMicro(*created)
+			e.CreatedAt, e.Age = time.UnixMicro(*created), time.Duration(min(max(*age, -maxAge), maxAge))*time.Microsecond
 		}
 		claim.Events = append(claim.Events, e)
 	}
