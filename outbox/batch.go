@@ -16,7 +16,7 @@ type call struct {
 // startFrom starts one call with the head of a queue, and with what else goes into its batch; or it holds the queue.
 func (p *pass) startFrom(ctx context.Context, q *queue) {
 	route := p.registry[q.eventType]
-	g := p.gates[route.Destination]
+	g := p.gates[route.Gate]
 	if g != nil && g.wait(p.config.Clock()) != 0 {
 		p.shutGate(g, q)
 		return
@@ -83,7 +83,7 @@ func (c *call) answered(p *pass) {
 	case c.left == 0:
 		c.timer.Stop()
 		p.running--
-		if g := p.gates[c.route.Destination]; g != nil {
+		if g := p.gates[c.route.Gate]; g != nil {
 			g.running--
 		}
 		if len(c.rows) > 1 {

@@ -291,14 +291,55 @@ func TestAnAgedEventIsDiscarded(t *testing.T) {
 	})
 }
 
-func TestRoutesOfOneDestinationShareItsLimits(t *testing.T) {
+func TestGatesOfOneCircuitCountAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &outboxtest.Memory{}
+		slow, quick := &batcher{}, &batcher{}
+		insertMany(store, "slow", 50, 50)
+		insertMany(store, "quick", 50, 50)
+		began := time.Now()
+		runOn(t, store, outbox.Config{Registry: outbox.Registry{
+			"slow":  {Handler: slow, Destination: "x", Gate: "a", Limit: outbox.NewLimit(10)},
+			"quick": {Handler: quick, Destination: "x", Gate: "b", Concurrency: 50},
+		}})
+		if last := slices.MaxFunc(quick.began, time.Time.Compare).Sub(began); len(quick.began) != 50 || last > time.Second {
+			t.Errorf("%d quick events by %v, want all 50 in a moment", len(quick.began), last)
+		}
+		if took := time.Since(began); len(slow.began) != 50 || took < 4*time.Second {
+			t.Errorf("%d slow events in %v, want 50 in 5 s", len(slow.began), took)
+		}
+	})
+}
+
+func TestAnOutageHoldsEveryGateOfItsCircuit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &outboxtest.Memory{}
+		down := outbox.HandlerFunc(func(context.Context, outbox.Event) (outbox.Receipt, error) {
+			return nil, outbox.Snooze(errors.New("down"), 0)
+		})
+		late := &batcher{}
+		insertMany(store, "down", 1, 1)
+		insertMany(store, "late", 30, 30)
+		runOn(t, store, outbox.Config{Registry: outbox.Registry{
+			"down": {Handler: down, Destination: "x", Gate: "a", Concurrency: 1},
+			"late": {Handler: late, Destination: "x", Gate: "b", Limit: outbox.NewLimit(1)},
+		}})
+		if len(late.began) > 1 {
+			t.Errorf("%d events sent to a circuit that is open, want one at most, sent before it opened", len(late.began))
+		}
+	})
+}
+
+func TestRoutesOfOneGateShareItsLimits(t *testing.T) {
 	t.Parallel()
 	b := &batcher{}
 	_, err := outbox.NewWorker(outbox.Config{Store: &outboxtest.Memory{}, Registry: outbox.Registry{
 		"a": {Handler: b, Destination: "x", Concurrency: 1}, "b": {Handler: b, Destination: "x", Concurrency: 2},
 		"c": {Handler: b, MaxAge: -1}, "d": {Handler: b, Concurrency: -1},
 	}})
-	for _, want := range []string{`"a" and "b" share the destination "x"`, `"c" has max age`, `"d" has concurrency -1`} {
+	for _, want := range []string{`"a" and "b" share the gate "x"`, `"c" has max age`, `"d" has concurrency -1`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

@@ -17,7 +17,7 @@ type gate struct {
 	saturated   bool     // so much waits for it that no more is claimed
 }
 
-// newGates returns the gates of those destinations that need one.
+// newGates returns the gates that let less than everything through.
 func newGates(registry Registry) map[string]*gate {
 	gates := map[string]*gate{}
 	for _, name := range slices.Sorted(maps.Keys(registry)) {
@@ -25,10 +25,10 @@ func newGates(registry Registry) map[string]*gate {
 		if route.Concurrency == 0 && route.Limit == nil {
 			continue
 		}
-		g := gates[route.Destination]
+		g := gates[route.Gate]
 		if g == nil {
 			g = &gate{concurrency: route.Concurrency, limit: route.Limit}
-			gates[route.Destination] = g
+			gates[route.Gate] = g
 		}
 		g.types = append(g.types, name)
 	}

@@ -83,10 +83,13 @@ type Route struct {
 	// discarded, with the reason max_age_exceeded. Zero means for ever.
 	MaxAge time.Duration
 	// Concurrency is how many calls to the destination are under way at once, below the pass's own limit. Zero means no
-	// limit beside that. Routes of one destination say the same.
+	// limit beside that. Routes of one gate say the same.
 	Concurrency int
-	// Limit is how many events the destination takes in a second; nil means no limit. Routes of one destination share one.
+	// Limit is how many events the destination takes in a second; nil means no limit. Routes of one gate share one.
 	Limit *Limit
+	// Gate names what Concurrency and Limit count for: routes with the same gate are counted together. Empty means
+	// Destination; another name is for places that share their outages and yet have limits of their own.
+	Gate string
 }
 
 // Registry maps event types to their routes. A pass takes its copy once, when it starts.
@@ -162,6 +165,7 @@ func (r Registry) snapshot() Registry {
 		if route.Destination == "" {
 			route.Destination = name
 		}
+		route.Gate = orDefault(route.Gate, route.Destination)
 		routes[name] = route
 	}
 	return routes
@@ -170,7 +174,7 @@ func (r Registry) snapshot() Registry {
 // validate reports every fault of the registry.
 func (r Registry) validate() error {
 	var faults []error
-	firsts := map[string]string{} // types, by destination
+	firsts := map[string]string{} // types, by gate
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		route := r[name]
 		if strings.Trim(name, " ") == "" {
@@ -188,13 +192,13 @@ func (r Registry) validate() error {
 		if route.Concurrency < 0 {
 			faults = append(faults, fmt.Errorf("registry: %q has concurrency %d, must not be negative", name, route.Concurrency))
 		}
-		destination := orDefault(route.Destination, name)
-		first, shared := firsts[destination]
+		gate := orDefault(route.Gate, orDefault(route.Destination, name))
+		first, shared := firsts[gate]
 		if shared && (route.Concurrency != r[first].Concurrency || route.Limit != r[first].Limit) {
-			faults = append(faults, fmt.Errorf("registry: %q and %q share the destination %q, and must share its concurrency and limit",
-				first, name, destination))
+			faults = append(faults, fmt.Errorf("registry: %q and %q share the gate %q, and must share its concurrency and limit",
+				first, name, gate))
 		} else if !shared {
-			firsts[destination] = name
+			firsts[gate] = name
 		}
 	}
 	return errors.Join(faults...)

@@ -85,7 +85,7 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 func (p *pass) types() (claimable, held []string) {
 	for _, name := range p.names {
 		route := p.registry[name]
-		g := p.gates[route.Destination]
+		g := p.gates[route.Gate]
 		if p.held[name] || p.circuits.isOpen(route.Destination) || !p.budget.fits(route.Timeout, p.budget.soft) ||
 			(g != nil && g.saturated) {
 			held = append(held, name)
