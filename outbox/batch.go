@@ -17,8 +17,8 @@ type call struct {
 func (p *pass) startFrom(ctx context.Context, q *queue) {
 	route := p.registry[q.eventType]
 	g := p.gates[route.Gate]
-	if g != nil && g.wait(p.config.Clock()) != 0 {
-		p.shutGate(g, q)
+	if weight := g.weight(route.Handler, q.head().event); g.wait(p.config.Clock(), weight) != 0 {
+		p.shutGate(g, q, weight)
 		return
 	}
 	limit := p.batchLimit(route, q.head())

@@ -14,6 +14,7 @@ type gate struct {
 	types       []string
 	running     int      // calls
 	shut        []*queue // held until there is room
+	need        float64  // the largest weight among their heads, lest lighter ones pass it for ever
 	saturated   bool     // so much waits for it that no more is claimed
 }
 
@@ -35,15 +36,15 @@ func newGates(registry Registry) map[string]*gate {
 	return gates
 }
 
-// wait returns how long nothing may start; zero when something may, negative when that is up to a call's return.
-func (g *gate) wait(now time.Time) time.Duration {
+// wait returns how long nothing of that weight may start; zero when it may, negative when that is up to a call's return.
+func (g *gate) wait(now time.Time, weight float64) time.Duration {
 	switch {
 	case g == nil:
 		return 0
 	case g.concurrency > 0 && g.running >= g.concurrency:
 		return -1
 	case g.limit != nil:
-		return g.limit.wait(now)
+		return g.limit.wait(now, max(weight, g.need))
 	}
 	return 0
 }
@@ -88,19 +89,20 @@ func (p *pass) openGates() {
 	}
 	now := p.config.Clock()
 	for _, g := range p.gates {
-		if len(g.shut) == 0 || g.wait(now) != 0 {
+		if len(g.shut) == 0 || g.wait(now, 1) != 0 {
 			continue
 		}
 		for _, q := range g.shut {
 			p.lanes.hold(q, false)
 		}
 		p.shut -= len(g.shut)
-		g.shut = nil
+		g.shut, g.need = nil, 0
 	}
 }
 
-// shutGate holds a queue until its gate opens.
-func (p *pass) shutGate(g *gate, q *queue) {
+// shutGate holds a queue, whose head has that weight, until its gate opens.
+func (p *pass) shutGate(g *gate, q *queue, weight float64) {
+	g.need = max(g.need, weight)
 	g.shut = append(g.shut, q)
 	p.shut++
 	p.lanes.hold(q, true)
@@ -116,7 +118,7 @@ func (p *pass) gateWait() (wait time.Duration) {
 		if len(g.shut) == 0 {
 			continue
 		}
-		if w := g.wait(now); w > 0 && (wait == 0 || w < wait) {
+		if w := g.wait(now, 1); w > 0 && (wait == 0 || w < wait) {
 			wait = w
 		}
 	}
