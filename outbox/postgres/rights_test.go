@@ -42,9 +42,10 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 			grants++
 		}
 	}
-	if grants < 3 {
-		t.Fatalf("found %d grants in docs/deploy.md, want those of three tables", grants)
+	if grants < 4 {
+		t.Fatalf("found %d grants in docs/deploy.md, want those of four tables", grants)
 	}
+	execute(t, pool, `select outbox_endpoint_add('a', 'https://a.example')`)
 	insertEvents(t, pool, 20, 5)
 	config := pool.Config().Copy()
 	config.AfterConnect, config.ConnConfig.User = nil, role
@@ -71,6 +72,14 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 	if text := lines.String(); text != "" {
 		t.Errorf("the pass logged\n%s\nwant nothing", text)
+	}
+	endpoints := &postgres.Endpoints{Pool: own}
+	found, err := endpoints.Of(t.Context(), []string{"a"})
+	if err != nil || len(found["a"]) != 1 {
+		t.Fatalf("endpoints %+v, error %v, want one", found, err)
+	}
+	if err := endpoints.Disable(t.Context(), found["a"][0], "http_410"); err != nil {
+		t.Error(err)
 	}
 	if open := scalar[int](t, pool, `select count(*) from outbox_circuits where open_until is not null`); open != 1 {
 		t.Errorf("%d circuits are open, want one", open)

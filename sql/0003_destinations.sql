@@ -1,0 +1,165 @@
+-- Destinations that live in the database: webhook endpoints of customers, to be added and changed while everything runs.
+
+create table public.outbox_endpoints (
+  id          text        not null,
+  tenant      text        not null, -- whose it is: the key by which a route finds it
+  url         text        not null,
+  -- References to signing secrets, never secrets: the newest first, and beside it the one before while receivers change over.
+  secret_refs text[]      not null default '{}',
+  event_types text[],               -- that it takes; null: all
+  created_at  timestamptz not null default now(),
+  updated_at  timestamptz not null default now(),
+  disabled_at timestamptz,          -- its events wait; null: they are delivered
+  reason      text,                 -- why it is disabled
+
+  constraint outbox_endpoints_pkey primary key (id),
+  constraint outbox_endpoints_id_check check (id ~ '^[A-Za-z0-9._:-]{1,200}$'),
+  constraint outbox_endpoints_tenant_nonempty_check check (btrim(tenant, ' ') <> ''),
+  constraint outbox_endpoints_url_check
+    check (length(url) <= 2048 and url ~ '^https?://[^[:space:]/?#@\\]+([/?][^[:space:]#]*)?$'),
+  constraint outbox_endpoints_secret_refs_check
+    check (array_position(secret_refs, null) is null and array_position(secret_refs, '') is null
+           and array_to_string(secret_refs, ' ') ~ '^((arn:[^[:space:]]+|env:[A-Za-z_][A-Za-z0-9_]*)( |$)){0,2}$'),
+  constraint outbox_endpoints_event_types_check
+    check (cardinality(event_types) > 0 and array_position(event_types, null) is null and array_position(event_types, '') is null)
+);
+
+create index outbox_endpoints_tenant_idx on public.outbox_endpoints (tenant);
+
+-- One event has one outcome, so it goes to one endpoint: of a tenant at most one takes a type. Whoever changes what a tenant
+-- has waits for others who do, so that two of them can't each miss what the other adds.
+create function public.outbox_endpoint_check_overlap(p_id text, p_tenant text, p_event_types text[]) returns void
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+declare
+  v_other text;
+begin
+  perform pg_advisory_xact_lock(hashtext('outbox_endpoints'), hashtext(p_tenant));
+  select o.id into v_other
+  from outbox_endpoints o
+  where o.tenant = p_tenant and o.id <> p_id
+    and (o.event_types is null or p_event_types is null or o.event_types && p_event_types)
+  order by o.id
+  limit 1;
+  if found then
+    raise exception 'outbox_endpoint_overlap' using errcode = '22023',
+      detail = format('Endpoint %s of the same tenant takes some of these event types already.', v_other),
+      hint = 'Give each endpoint event types of its own, or remove the other one first in the same transaction.';
+  end if;
+end
+$$;
+
+-- Adds an endpoint. p_tenant: whose it is; null makes it the only one of a tenant by its own id, for routes whose key names an
+-- endpoint. p_secret_refs: newest first, two at most, each arn:… (Secrets Manager, with #key for one key of a JSON secret) or env:NAME;
+-- none: its requests are not signed. p_event_types: null for all.
+-- Errors: outbox_endpoint_exists, outbox_endpoint_overlap (22023); what the table's checks refuse (23514, 23502).
+create function public.outbox_endpoint_add(
+  p_id text, p_url text, p_secret_refs text[] default '{}', p_tenant text default null, p_event_types text[] default null
+) returns void
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  perform outbox_endpoint_check_overlap(p_id, coalesce(p_tenant, p_id), p_event_types);
+  insert into outbox_endpoints (id, tenant, url, secret_refs, event_types)
+  values (p_id, coalesce(p_tenant, p_id), p_url, coalesce(p_secret_refs, '{}'), p_event_types)
+  on conflict on constraint outbox_endpoints_pkey do nothing;
+  if not found then
+    raise exception 'outbox_endpoint_exists' using errcode = '22023', detail = format('There is an endpoint %s.', p_id);
+  end if;
+end
+$$;
+
+-- Says where an endpoint is from now on. False when there is none of this id.
+create function public.outbox_endpoint_move(p_id text, p_url text) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  update outbox_endpoints set url = p_url, updated_at = now() where id = p_id;
+  return found;
+end
+$$;
+
+-- Says which event types an endpoint takes from now on; null: all. False when there is none of this id.
+-- Errors: outbox_endpoint_overlap (22023).
+create function public.outbox_endpoint_subscribe(p_id text, p_event_types text[]) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+declare
+  v_tenant text;
+begin
+  select tenant into v_tenant from outbox_endpoints where id = p_id;
+  if not found then
+    return false;
+  end if;
+  perform outbox_endpoint_check_overlap(p_id, v_tenant, p_event_types);
+  update outbox_endpoints set event_types = p_event_types, updated_at = now() where id = p_id;
+  return found;
+end
+$$;
+
+-- Puts a new secret in front. The one before it stays beside it, so that requests carry a signature of each; a second call
+-- without a reference drops it, once the receiver has the new one. To go back, rotate to the old reference. False when there
+-- is no endpoint of this id.
+create function public.outbox_endpoint_rotate(p_id text, p_secret_ref text default null) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  update outbox_endpoints
+  set secret_refs = case when p_secret_ref is null then secret_refs[1:1]
+        else (p_secret_ref || array_remove(secret_refs, p_secret_ref))[1:2] end,
+      updated_at = now()
+  where id = p_id;
+  return found;
+end
+$$;
+
+-- Lets an endpoint's events wait until it is enabled; see docs/routes.md for how long they may. A second call keeps when and
+-- why it was disabled first. p_url: only if it still is there, so that what the old place answered does not disable the new
+-- one. False when there is no such endpoint.
+create function public.outbox_endpoint_disable(p_id text, p_reason text default null, p_url text default null) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  update outbox_endpoints
+  set disabled_at = coalesce(disabled_at, now()),
+      reason = case when disabled_at is null then left(p_reason, 2000) else reason end,
+      updated_at = now()
+  where id = p_id and url = coalesce(p_url, url);
+  return found;
+end
+$$;
+
+-- Enables an endpoint again, and closes its circuits (their keys end in /id), so that the next pass tries it. False when there is none of this id.
+create function public.outbox_endpoint_enable(p_id text) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  update outbox_endpoints set disabled_at = null, reason = null, updated_at = now() where id = p_id;
+  if not found then
+    return false;
+  end if;
+  update outbox_circuits
+  set open_until = null, openings = 0, probe_until = null, retried = '{}', updated_at = now()
+  where right(key, length(p_id) + 1) = '/' || p_id and mode = 'auto' and (open_until is not null or retried <> '{}');
+  return true;
+end
+$$;
+
+-- Removes an endpoint. Its events are discarded from then on, unless another endpoint of the tenant takes them. False when
+-- there is none of this id.
+create function public.outbox_endpoint_remove(p_id text) returns boolean
+language plpgsql volatile
+set search_path = public, pg_catalog
+as $$
+begin
+  delete from outbox_endpoints where id = p_id;
+  return found;
+end
+$$;
