@@ -31,6 +31,7 @@ type circuit struct {
 	retried  map[string]bool // events retried since the last success
 	stored   bool            // the store holds retries that a success must clear
 	reason   string          // of a retry that the store was not told of yet
+	told     time.Duration   // until when, by the pass's clock, the store may not have known what this pass found
 }
 
 // circuits knows which destinations are out. State that a store shares is loaded when a pass starts, and now and then
@@ -42,14 +43,17 @@ type circuits struct {
 	probes  []string // destinations of which one row is to be claimed
 	reports []CircuitReport
 	calling bool
-	next    time.Duration // when to load again
-	answers chan circuitAnswer
+	// reporting is the destination that the call under way reports on; empty when there is none.
+	reporting string
+	next      time.Duration // when to load again
+	answers   chan circuitAnswer
 }
 
 // circuitAnswer is what a call brought back.
 type circuitAnswer struct {
-	asked    []string  // of a load
-	loaded   []Circuit // of a load
+	asked    []string      // of a load
+	loaded   []Circuit     // of a load
+	sent     time.Duration // of a load: before the call
 	report   *CircuitReport
 	reported Circuit
 	err      error
@@ -139,12 +143,12 @@ func (c *circuits) report(r CircuitReport) {
 
 // learn takes what the store knows of those asked for. Of a part it has a claimed row probe; of a destination such a row
 // is still to be claimed.
-func (c *circuits) learn(asked []string, loaded []Circuit, parts bool) {
+func (c *circuits) learn(answer circuitAnswer, parts bool) {
 	found := map[string]bool{}
-	for _, shared := range loaded {
+	for _, shared := range answer.loaded {
 		found[shared.Destination] = true
 		known := c.of(shared.Destination)
-		if known.probing || c.pending(shared.Destination) {
+		if known.probing || known.told > answer.sent || c.pending(shared.Destination) {
 			continue // this pass knows better, or is about to
 		}
 		known.open, known.openings, known.wait = shared.Open || shared.Probe, shared.Openings, shared.Wait
@@ -161,17 +165,18 @@ func (c *circuits) learn(asked []string, loaded []Circuit, parts bool) {
 			}
 		}
 	}
-	for _, destination := range asked {
+	for _, destination := range answer.asked {
 		known := c.known[destination]
-		if known != nil && known.open && !known.probing && !found[destination] && !c.pending(destination) {
+		if known != nil && known.open && !known.probing && known.told <= answer.sent && !found[destination] && !c.pending(destination) {
 			c.known[destination] = newCircuit()
 		}
 	}
 }
 
-// pending tells that the store has not heard yet what this pass found.
+// pending tells that the store has not answered yet what this pass found.
 func (c *circuits) pending(destination string) bool {
-	return slices.ContainsFunc(c.reports, func(r CircuitReport) bool { return r.Destination == destination })
+	return c.reporting == destination ||
+		slices.ContainsFunc(c.reports, func(r CircuitReport) bool { return r.Destination == destination })
 }
 
 // loadCircuits asks the store before the first claim. A store that cannot tell is no reason not to deliver.
@@ -191,10 +196,13 @@ func (p *pass) tendCircuits(ctx context.Context, busy bool) time.Duration {
 	}
 	now := p.budget.elapsed()
 	var report *CircuitReport
+	if now-p.budget.soft > MarkMargin {
+		c.reports = nil // of many parts; others find out by themselves, as this pass did
+	}
 	switch {
 	case len(c.reports) > 0:
 		report = &c.reports[0]
-		c.reports = c.reports[1:]
+		c.reports, c.reporting = c.reports[1:], report.Destination
 	case !busy || p.ended || p.failure != nil || ctx.Err() != nil:
 		return 0
 	case now < c.next:
@@ -219,7 +227,7 @@ func (p *pass) askCircuits(ctx context.Context, report *CircuitReport) circuitAn
 		destinations[route.Destination] = true
 		lease = max(lease, route.Timeout+probeMargin)
 	}
-	answer.asked = slices.Sorted(maps.Keys(destinations))
+	answer.asked, answer.sent = slices.Sorted(maps.Keys(destinations)), p.budget.elapsed()
 	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
 	return answer
 }
@@ -231,19 +239,20 @@ func (p *pass) circuitsFailed(ctx context.Context, err error) {
 // heardCircuits takes the answer. After a failure the pass goes on by what it finds itself.
 func (p *pass) heardCircuits(ctx context.Context, answer circuitAnswer) {
 	c := &p.circuits
-	c.calling = false
+	c.calling, c.reporting = false, ""
 	c.next = p.budget.elapsed() + circuitsEvery
 	switch {
 	case answer.err != nil:
 		p.circuitsFailed(ctx, answer.err)
 	case answer.report != nil:
+		c.of(answer.report.Destination).told = p.budget.elapsed() // a load sent before may not show it
 		// Others' retries count as well: the fifth may have been this one.
 		if known := c.of(answer.report.Destination); answer.reported.Open && !known.open && answer.report.Retried != nil {
 			known.open, c.opened = true, true
 		}
 	default:
 		was := p.openDestinations()
-		c.learn(answer.asked, answer.loaded, false)
+		c.learn(answer, false)
 		if was != p.openDestinations() {
 			p.beginAgain()
 		}
@@ -262,11 +271,16 @@ func (p *pass) openDestinations() string {
 	return fmt.Sprintf("%q", open)
 }
 
-// reportRetries tells the store, at the end of a pass, of retries that did not open a circuit.
+// reportRetries tells the store, at the end of a pass, of retries that did not open a circuit. Those of parts may be too many
+// for the time that is left.
 func (p *pass) reportRetries(ctx context.Context) {
+	whole := map[string]bool{}
+	for _, route := range p.registry {
+		whole[route.Destination] = true
+	}
 	for _, destination := range slices.Sorted(maps.Keys(p.circuits.known)) {
 		known := p.circuits.known[destination]
-		if p.circuits.store == nil || known.reason == "" {
+		if p.circuits.store == nil || known.reason == "" || (!whole[destination] && p.budget.left() == 0) {
 			continue
 		}
 		report := CircuitReport{Destination: destination, Retried: slices.Sorted(maps.Keys(known.retried)), Error: known.reason}

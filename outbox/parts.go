@@ -10,6 +10,25 @@ import (
 // A destination that stands for many places has a circuit for each of its parts. They cannot be held as types are: their
 // rows are claimed, and those of a part that is out are put back, snoozed.
 
+// prepare lets the destinations of a claim's events look up what they need. What goes wrong there is theirs to notice.
+func (p *pass) prepare(ctx context.Context, events []Event) {
+	mine := map[string][]Event{} // by destination
+	routes := map[string]Route{}
+	for _, event := range events {
+		if route := p.registry[event.Type]; route.Prepare != nil {
+			mine[route.Destination], routes[route.Destination] = append(mine[route.Destination], event), route
+		}
+	}
+	for destination, route := range routes {
+		ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
+		_, _ = within(ctx, func(ctx context.Context) (struct{}, error) {
+			route.Prepare(ctx, mine[destination])
+			return struct{}{}, nil
+		})
+		cancel()
+	}
+}
+
 // probedBy tells whether a claimed row is the one that shows whether its part of a destination is back.
 func (c *circuits) probedBy(r *row) bool {
 	known := c.known[r.circuit]
@@ -38,7 +57,7 @@ func (p *pass) askParts(ctx context.Context, rows []*row) *circuitAnswer {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
 	defer cancel()
-	answer := circuitAnswer{asked: slices.Sorted(maps.Keys(keys))}
+	answer := circuitAnswer{asked: slices.Sorted(maps.Keys(keys)), sent: p.budget.elapsed()}
 	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)
 	return &answer
 }
@@ -50,6 +69,6 @@ func (p *pass) heardParts(ctx context.Context, answer *circuitAnswer) {
 	case answer.err != nil:
 		p.circuitsFailed(ctx, answer.err)
 	default:
-		p.circuits.learn(answer.asked, answer.loaded, true)
+		p.circuits.learn(*answer, true)
 	}
 }

@@ -175,6 +175,7 @@ func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
 	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
+		p.prepare(ctx, c.claim.Events)
 		c.rows = p.rowsOf(c.claim.Events, c.sent+p.lease)
 		c.parts = p.askParts(ctx, c.rows)
 		p.claimed <- c

@@ -23,11 +23,11 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	case !routed:
 		p.add(r, Settlement{Outcome: Retry, Reason: ReasonHandlerMissing})
 		p.endLane(r.lane)
+	case p.isAged(r, route): // also where its circuit is open: there it would wait for ever
+		p.add(r, Settlement{Outcome: Discarded, Reason: fmt.Sprintf("%s: older than %v", ReasonMaxAge, route.MaxAge)})
+		p.endLane(r.lane)
 	case p.circuits.isOpen(r.circuit) && !r.probe: // it was on its way from the store when the circuit opened
 		p.putBack([]*row{r})
-		p.endLane(r.lane)
-	case p.isAged(r, route):
-		p.add(r, Settlement{Outcome: Discarded, Reason: fmt.Sprintf("%s: older than %v", ReasonMaxAge, route.MaxAge)})
 		p.endLane(r.lane)
 	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
 		p.setAside(append([]*row{r}, p.lanes.take(r.lane)...))
