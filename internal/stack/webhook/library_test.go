@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/openlup/outbox-dispatch/handlers"
+	"github.com/openlup/outbox-dispatch/outbox"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/internal/stack/webhook"
-	"github.com/openlup/outbox-dispatch/outbox"
 )
 
 // delivery posts one event to a receiver of its own, and returns what that saw.
