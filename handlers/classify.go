@@ -59,6 +59,10 @@ func transportFaults() []httpFault {
 			outcome: outbox.Discarded, matches: isType[*blockedError],
 		},
 		{
+			reason: "port_blocked", meaning: "the port is not allowed",
+			outcome: outbox.Discarded, matches: isAny(errPortBlocked),
+		},
+		{
 			reason: "address_partly_blocked", meaning: "some addresses of the name are blocked, the others failed",
 			outcome: outbox.Retry, matches: isAny(errPartlyBlocked),
 		},

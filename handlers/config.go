@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,8 +22,10 @@ type HTTPConfig struct {
 	// Secrets sign each request, one signature per secret and in this order, so that a receiver can change from one
 	// to the next; see [ParseSecret] for their form. None means unsigned.
 	Secrets []string
-	// AllowHTTP lets URL be plain http.
+	// AllowHTTP lets URL be plain http, and its port 80.
 	AllowHTTP bool
+	// AllowPorts lists ports that may be reached beside 443.
+	AllowPorts []Ports
 	// AllowPrivate lists networks that may be reached although they are private, loopback or otherwise special.
 	AllowPrivate []netip.Prefix
 
@@ -57,12 +56,17 @@ func (c HTTPConfig) Faults() []*FieldError {
 	report := func(field, format string, args ...any) {
 		faults = append(faults, &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
-	if err := checkURL(c.URL, c.AllowHTTP); err != nil {
+	if err := c.checkURL(); err != nil {
 		report("url", "%v", err)
 	}
 	for i, text := range c.Secrets {
 		if _, err := ParseSecret(text); err != nil {
 			report(fmt.Sprintf("secrets[%d]", i), "%v", err)
+		}
+	}
+	for i, ports := range c.AllowPorts {
+		if !ports.valid() {
+			report(fmt.Sprintf("allow_ports[%d]", i), "%v, takes ports from 1 to 65535, the lower first", ports)
 		}
 	}
 	for i, prefix := range c.AllowPrivate {
@@ -79,34 +83,6 @@ func (c HTTPConfig) Faults() []*FieldError {
 	return faults
 }
 
-// BlockedHost returns the fault of a URL whose host is an address, or localhost or a name under it, that the handler
-// would refuse to dial: every event would be discarded as address_blocked. Nil means that the host is reachable as far
-// as can be told without a name lookup. [NewHTTP] accepts such a URL nevertheless.
-func (c HTTPConfig) BlockedHost() *FieldError {
-	var addresses []netip.Addr
-	if parsed, err := url.Parse(c.URL); err == nil { // else it is one of Faults
-		addresses = literalAddresses(parsed.Hostname())
-	}
-	allowed := func(address netip.Addr) bool { return !newGuard(c.AllowPrivate).blocks(address) }
-	if len(addresses) == 0 || slices.ContainsFunc(addresses, allowed) {
-		return nil
-	}
-	return &FieldError{Field: "url", Problem: "the address is private or special, and would be refused; " +
-		"add its network to allow_private, like 127.0.0.0/8"}
-}
-
-// literalAddresses returns the addresses of a host that needs no name server; none for every other.
-func literalAddresses(host string) []netip.Addr {
-	if address, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{address}
-	}
-	name := strings.ToLower(strings.TrimSuffix(host, "."))
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-	}
-	return nil
-}
-
 // CheckPrefix tells why a network cannot be listed in [HTTPConfig].AllowPrivate; nil means that it can.
 func CheckPrefix(prefix netip.Prefix) error {
 	switch {
@@ -118,37 +94,6 @@ func CheckPrefix(prefix netip.Prefix) error {
 		return fmt.Errorf("%v has bits set after its length, takes %v", prefix, prefix.Masked())
 	}
 	return nil
-}
-
-// checkURL never repeats the URL, not even in part: it may hold a token, or be one that was put in the wrong place.
-func checkURL(text string, allowHTTP bool) error {
-	parsed, err := url.Parse(text)
-	var faults []error
-	switch {
-	case text == "":
-		return errors.New("missing, takes an https URL")
-	case err != nil:
-		return errors.New("cannot be parsed, takes an https URL")
-	case parsed.Scheme == "http" && !allowHTTP:
-		faults = append(faults, errors.New("has scheme http, takes https (allow_http lifts this)"))
-	case parsed.Scheme != "https" && parsed.Scheme != "http":
-		faults = append(faults, errors.New("has another scheme or none, takes https"))
-	}
-	if parsed.Hostname() == "" {
-		faults = append(faults, errors.New("has no host"))
-	}
-	if port := parsed.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			faults = append(faults, errors.New("has a port out of range, takes 1 to 65535"))
-		}
-	}
-	if parsed.User != nil {
-		faults = append(faults, errors.New("has user information, takes none"))
-	}
-	if parsed.Fragment != "" {
-		faults = append(faults, errors.New("has a fragment, takes none"))
-	}
-	return joinInline(faults)
 }
 
 // joinInline joins faults in one line; nil when there are none.

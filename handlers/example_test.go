@@ -27,6 +27,7 @@ func ExampleNewHTTP() {
 		Secrets:      []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 		AllowHTTP:    true, // for the local receiver only
 		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		AllowPorts:   []handlers.Ports{{First: 1024, Last: 65535}},
 	})
 	if err != nil {
 		fmt.Println(err)

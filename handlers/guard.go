@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,15 +25,21 @@ type blockedError struct{ address netip.Addr }
 
 func (e *blockedError) Error() string { return fmt.Sprintf("%v is not a public address", e.address) }
 
-// guard dials, and refuses addresses that are not public unless they are allowed. It looks at the address actually
-// dialled, after the name was resolved, so a name that changes its answer gains nothing.
+// errPortBlocked says that a port must not be reached.
+var errPortBlocked = errors.New("the port is not allowed")
+
+// guard dials, and refuses ports and addresses that are not public unless they are allowed. It looks at the address
+// actually dialled, after the name was resolved, so a name that changes its answer gains nothing. One guard serves any
+// number of URLs, and may be used concurrently.
 type guard struct {
-	denied  []netip.Prefix
-	allowed []netip.Prefix
+	ports    []Ports
+	denied   []netip.Prefix
+	allowed  []netip.Prefix
+	resolver *net.Resolver // nil means the system's
 }
 
-func newGuard(allowed []netip.Prefix) *guard {
-	return &guard{denied: specialNetworks(), allowed: allowed}
+func newGuard(config HTTPConfig) *guard {
+	return &guard{ports: config.ports(), denied: specialNetworks(), allowed: slices.Clone(config.AllowPrivate)}
 }
 
 func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -41,6 +48,7 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	dialer := net.Dialer{
 		Timeout:   dialTimeout,
 		KeepAlive: keepAliveTime,
+		Resolver:  g.resolver,
 		Control: func(_, resolved string, _ syscall.RawConn) error {
 			err := g.check(resolved)
 			if err == nil {
@@ -70,6 +78,9 @@ func (g *guard) check(resolved string) error {
 	endpoint, err := netip.ParseAddrPort(resolved)
 	if err != nil {
 		return fmt.Errorf("parse the dialled address: %w", err)
+	}
+	if !containsPort(g.ports, endpoint.Port()) {
+		return errPortBlocked
 	}
 	if g.blocks(endpoint.Addr()) {
 		return &blockedError{address: endpoint.Addr()}

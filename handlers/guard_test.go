@@ -10,7 +10,7 @@ import (
 
 func TestGuardRefusesSpecialAddresses(t *testing.T) {
 	t.Parallel()
-	guard := newGuard(nil)
+	guard := newGuard(HTTPConfig{})
 	for _, address := range []string{
 		"0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.0.1",
 		"169.254.169.254", "169.254.170.2", "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.0.2.1", "192.88.99.1",
@@ -29,7 +29,7 @@ func TestGuardRefusesSpecialAddresses(t *testing.T) {
 
 func TestGuardLetsPublicAddressesPass(t *testing.T) {
 	t.Parallel()
-	guard := newGuard(nil)
+	guard := newGuard(HTTPConfig{})
 	for _, address := range []string{
 		"1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "128.0.0.1", "172.15.255.255", "172.32.0.1",
 		"192.0.1.1", "192.167.255.255", "198.17.255.255", "198.20.0.0", "223.255.255.255", "::ffff:8.8.8.8",
@@ -43,19 +43,41 @@ func TestGuardLetsPublicAddressesPass(t *testing.T) {
 
 func TestGuardAllowsListedNetworksOnly(t *testing.T) {
 	t.Parallel()
-	guard := newGuard([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fe80::/10")})
+	guard := newGuard(HTTPConfig{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fe80::/10")}})
 	for address, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%eth0": true, "10.2.0.1": false, "127.0.0.1": false, "fd00::1": false,
 	} {
-		if err := guard.check(net.JoinHostPort(address, "80")); (err == nil) != want {
+		if err := guard.check(net.JoinHostPort(address, "443")); (err == nil) != want {
 			t.Errorf("%s: got %v, want allowed %t", address, err, want)
+		}
+	}
+}
+
+func TestGuardAllowsItsPortsOnly(t *testing.T) {
+	t.Parallel()
+	guards := map[string]*guard{
+		"default": newGuard(HTTPConfig{}), "http": newGuard(HTTPConfig{AllowHTTP: true}),
+		"ports": newGuard(HTTPConfig{AllowPorts: []Ports{{8443, 8443}, {9000, 9010}}}),
+	}
+	for port, allowed := range map[string]string{
+		"443": "default http ports", "80": "http", "8443": "ports", "9000": "ports", "9010": "ports",
+		"1": "", "22": "", "25": "", "444": "", "5432": "", "8080": "", "8999": "", "9011": "", "65535": "", "0": "",
+	} {
+		for name, guard := range guards {
+			err := guard.check(net.JoinHostPort("8.8.8.8", port))
+			if want := strings.Contains(allowed, name); (err == nil) != want {
+				t.Errorf("%s, port %s: got %v, want allowed %t", name, port, err, want)
+			}
+			if err != nil && transportFault(err).Error() != "port_blocked: the port is not allowed" {
+				t.Errorf("%s, port %s: %v, want port_blocked", name, port, transportFault(err))
+			}
 		}
 	}
 }
 
 func TestGuardRefusesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
-	if newGuard(nil).check("/run/socket") == nil {
+	if newGuard(HTTPConfig{}).check("/run/socket") == nil {
 		t.Error("a path passed as an address")
 	}
 }
@@ -83,7 +105,7 @@ func TestGuardCallsAPartlyBlockedNameAnOutage(t *testing.T) {
 func TestGuardTellsThatAnAllowedAddressWasTried(t *testing.T) {
 	t.Parallel()
 	for allowed, want := range map[string]string{"127.0.0.0/8": "connection_refused", "10.0.0.0/8": "address_blocked"} {
-		guard := newGuard([]netip.Prefix{netip.MustParsePrefix(allowed)})
+		guard := newGuard(HTTPConfig{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(allowed)}, AllowPorts: []Ports{{1, 1}}})
 		_, err := guard.dial(t.Context(), "tcp", "127.0.0.1:1")
 		if err == nil {
 			t.Fatal("something listens on port 1")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +63,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 // newTransport has no proxy, since the guard would then see only the proxy's address.
 func newTransport(config HTTPConfig) *http.Transport {
 	return &http.Transport{
-		DialContext:            newGuard(slices.Clone(config.AllowPrivate)).dial,
+		DialContext:            newGuard(config).dial,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: config.RootCAs},
 		TLSHandshakeTimeout:    tlsTimeout,
 		IdleConnTimeout:        idleTimeout,

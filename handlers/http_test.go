@@ -25,6 +25,9 @@ func loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }
 
+// anyPort is where test servers listen.
+func anyPort() []handlers.Ports { return []handlers.Ports{{First: 1, Last: 65535}} }
+
 func sampleEvent() outbox.Event {
 	return outbox.Event{
 		ID:             "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47",
@@ -41,7 +44,7 @@ func sampleEvent() outbox.Event {
 
 func newHTTP(t *testing.T, config handlers.HTTPConfig) *handlers.HTTP {
 	t.Helper()
-	config.AllowHTTP = true
+	config.AllowHTTP, config.AllowPorts = true, anyPort()
 	if config.AllowPrivate == nil {
 		config.AllowPrivate = loopback()
 	}
@@ -244,6 +247,7 @@ func TestNewHTTPReportsEveryFaultAndShowsNoSecret(t *testing.T) {
 		AllowPrivate: []netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"), netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 		MaxIdleConns: -1,
 		UserAgent:    "a\r\nb: hunter2",
+		AllowPorts:   []handlers.Ports{{}, {First: 8000, Last: 8999}, {First: 2, Last: 1}},
 	})
 	if err == nil {
 		t.Fatal("accepted")
@@ -251,12 +255,13 @@ func TestNewHTTPReportsEveryFaultAndShowsNoSecret(t *testing.T) {
 	for _, want := range []string{
 		"url: ", "scheme", "host", "port", "user information", "fragment", "secrets[0]: ", "secrets[2]: ",
 		"allow_private[0]: ", "allow_private[1]: ", "takes 10.0.0.0/8", "allow_private[2]: ", "max idle conns: -1", "user agent: ",
+		"allow_ports[0]: 0, takes", "allow_ports[2]: 2-1, takes",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q:\n%v", want, err)
 		}
 	}
-	if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "secrets[1]") {
+	if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "secrets[1]") || strings.Contains(err.Error(), "allow_ports[1]") {
 		t.Errorf("error shows too much:\n%v", err)
 	}
 	var field *handlers.FieldError
@@ -269,7 +274,11 @@ func TestNewHTTPJudgesURLs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"https://example.com":                 "",
-		"https://example.com:8443/a?b=c":      "",
+		"https://example.com:443/a?b=c":       "",
+		"https://example.com:/":               "",
+		"https://example.com:8443/a?b=c":      "has a port that is not allowed, takes 443 (allow_ports",
+		"https://example.com:80/":             "has a port that is not allowed, takes 443 (allow_ports",
+		"https://example.com:0443/":           "",
 		"https://[2001:4860::1]:443/":         "",
 		"HTTPS://example.com":                 "",
 		"":                                    "missing",
@@ -293,6 +302,32 @@ func TestNewHTTPJudgesURLs(t *testing.T) {
 		_, err := handlers.NewHTTP(handlers.HTTPConfig{URL: text})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestNewHTTPTakesTheAllowedPorts(t *testing.T) {
+	t.Parallel()
+	listed := handlers.HTTPConfig{AllowPorts: []handlers.Ports{{First: 8443, Last: 8443}, {First: 9000, Last: 9010}}}
+	plain := handlers.HTTPConfig{AllowHTTP: true}
+	for _, test := range []struct {
+		config handlers.HTTPConfig
+		url    string
+		want   bool
+	}{
+		{listed, "https://example.com:8443", true},
+		{listed, "https://example.com:9005", true},
+		{listed, "https://example.com", true},
+		{listed, "https://example.com:9011", false},
+		{listed, "https://example.com:80", false},
+		{plain, "http://example.com", true},
+		{plain, "http://example.com:443", true},
+		{plain, "https://example.com:80", true},
+		{plain, "http://example.com:8080", false},
+	} {
+		test.config.URL = test.url
+		if _, err := handlers.NewHTTP(test.config); (err == nil) != test.want {
+			t.Errorf("%s: %v, want accepted %t", test.url, err, test.want)
 		}
 	}
 }

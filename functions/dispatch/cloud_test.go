@@ -114,7 +114,7 @@ func (f *fakeAWS) hold(secret string) {
 const cloudRoutes = `
 version: 1
 destinations:
-  hook: {http: {url: "${HOOK_URL}", allow_http: true, allow_private: [127.0.0.0/8]}}
+  hook: {http: {url: "${HOOK_URL}", allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
   topic: {sns: {topic_arn: "${TOPIC_ARN}"}}
   mail: {ses: {from: "Orders <orders@example.com>", configuration_set: orders, reply_to: [help@example.com]}}
 routes:

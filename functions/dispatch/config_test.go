@@ -24,7 +24,7 @@ const testRoutes = `
 version: 1
 known: [order.archived]
 destinations:
-  hook: {http: {url: "${HOOK_URL}", timeout: 10s, allow_http: true, allow_private: [127.0.0.0/8]}}
+  hook: {http: {url: "${HOOK_URL}", timeout: 10s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
 routes:
   order.placed: {to: hook}
   order.paid: {to: hook}

@@ -2,16 +2,20 @@ package routes
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/openlup/outbox-dispatch/handlers"
 )
 
 // http reads the kind http.
 func (p *parser) http(kind entry) Destination {
-	fields, ok := p.fields(kind.value, kind.path, "url", "secrets", "timeout", "allow_http", "allow_private")
+	fields, ok := p.fields(kind.value, kind.path, "url", "secrets", "timeout", "allow_http", "allow_ports", "allow_private")
 	if !ok {
 		return Destination{}
 	}
@@ -22,6 +26,9 @@ func (p *parser) http(kind entry) Destination {
 	}
 	if allow, found := fields["allow_http"]; found {
 		config.AllowHTTP = p.truth(allow.value, allow.path)
+	}
+	if allow, found := fields["allow_ports"]; found {
+		config.AllowPorts = p.ports(allow.value, allow.path)
 	}
 	networksSound := true
 	if allow, found := fields["allow_private"]; found {
@@ -76,6 +83,48 @@ func (p *parser) reportFields(faults []*handlers.FieldError, seen places) {
 			p.report(place.line, place.path, "%s", fault.Problem)
 		}
 	}
+}
+
+// ports reads a list of ports: numbers, and ranges like 8000-8999. With a fault it returns all there are: the one that
+// was refused may be the URL's, and its fault is enough.
+func (p *parser) ports(node *yaml.Node, path string) (ports []handlers.Ports) {
+	before := len(p.faults)
+	defer func() {
+		if len(p.faults) > before {
+			ports = []handlers.Ports{{First: 1, Last: math.MaxUint16}}
+		}
+	}()
+	if node.Kind != yaml.SequenceNode {
+		p.wrongKind(node, path, "a list")
+		return nil
+	}
+	for i, child := range node.Content {
+		item := fmt.Sprintf("%s[%d]", path, i)
+		t := text{value: child.Value, line: child.Line}
+		if child.Kind != yaml.ScalarNode || child.ShortTag() != "!!int" {
+			var sound bool
+			if t, sound = p.text(child, item); !sound {
+				continue
+			}
+		}
+		if allowed, sound := parsePorts(t.value); sound {
+			ports = append(ports, allowed)
+		} else {
+			p.report(t.line, item, "is no port, takes one like 8443, or several like 8000-8999")
+		}
+	}
+	return ports
+}
+
+func parsePorts(value string) (handlers.Ports, bool) {
+	first, last, several := strings.Cut(value, "-")
+	if !several {
+		last = first
+	}
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, otherErr := strconv.ParseUint(last, 10, 16)
+	sound := err == nil && otherErr == nil && from > 0 && from <= to
+	return handlers.Ports{First: uint16(from), Last: uint16(to)}, sound
 }
 
 func (p *parser) prefix(t text) (netip.Prefix, bool) {

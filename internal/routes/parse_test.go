@@ -26,6 +26,7 @@ func environment(name string) (string, bool) {
 		"EMPTY":      "",
 		"BAD_URL":    "ftp://hunter2:hunter2@/hunter2#hunter2",
 		"BAD_SECRET": "whsec_hunter2",
+		"PORT":       "8080",
 		"BAD":        "hunter2",
 		"YAML":       "hunter2\", allow_http: true, x: \"\n  - hunter2",
 		"NESTED":     "${CRM_URL}",
@@ -56,6 +57,7 @@ destinations:
       secrets: ["${CRM_SECRET}", "${OLD_SECRET}"]
       timeout: 1m30s
       allow_http: false
+      allow_ports: [8443, 9000-9010, "${PORT}"]
       allow_private: [10.0.0.0/8, "fd00::/8", "${NETWORK}"]
   billing-2.eu:
     http: {url: "http://${HOST}:80/$5/$${x}", allow_http: "${TRUE}"}
@@ -81,8 +83,9 @@ routes:
 		Known: []string{"order.archived", "order.archived.v2", "1"},
 		Destinations: map[string]routes.Destination{
 			"crm": {Timeout: 90 * time.Second, HTTP: &handlers.HTTPConfig{
-				URL:     "https://crm.example.com/hook?token=hunter2",
-				Secrets: []string{secretOf("s"), secretOf("o")},
+				URL:        "https://crm.example.com/hook?token=hunter2",
+				Secrets:    []string{secretOf("s"), secretOf("o")},
+				AllowPorts: []handlers.Ports{{First: 8443, Last: 8443}, {First: 9000, Last: 9010}, {First: 8080, Last: 8080}},
 				AllowPrivate: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.1.0.0/16"),
 				},
@@ -136,7 +139,7 @@ routes.yaml:8: destinations.crm.http.secrets[1]: environment variable MISSING is
 routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after its prefix, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
 routes.yaml:8: destinations.crm.http.secrets[2]: starts with neither whsec_ nor whsk_, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
 routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 900s
-routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_private
+routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_ports, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
 routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
 routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, sns, ses
@@ -217,7 +220,7 @@ func TestParseRefusesAnAddressThatWouldBeBlocked(t *testing.T) {
 		{"notlocalhost", "", false}, // a name server decides
 		{"localhost.example.com", "", false},
 	} {
-		_, err := routes.Parse([]byte("version: 1\ndestinations: {crm: {http: {url: \"http://"+test.host+"/hunter2\", allow_http: true, allow_private: ["+
+		_, err := routes.Parse([]byte("version: 1\ndestinations: {crm: {http: {url: \"http://"+test.host+"/hunter2\", allow_http: true, allow_ports: [9000], allow_private: ["+
 			test.allow+"]}}}\nroutes: {x: {to: crm}}\n"), "routes.yaml", environment)
 		want := ""
 		if test.refused {

@@ -83,7 +83,7 @@ func ExampleParse() {
 	file, err := routes.Parse([]byte(`
 version: 1
 destinations:
-  crm: {http: {url: "${CRM_URL}", allow_http: true, allow_private: [127.0.0.0/8]}}
+  crm: {http: {url: "${CRM_URL}", allow_http: true, allow_ports: [1024-65535], allow_private: [127.0.0.0/8]}}
 routes:
   order.placed: {to: crm}
 `), "routes.yaml", lookup)

@@ -73,7 +73,7 @@ func TestATopicDeletedInMidPassDiscardsNothing(t *testing.T) {
 const topicRoutes = `
 version: 1
 destinations:
-  hook:  {http: {url: "${HOOK_URL}", timeout: 2s, allow_http: true, allow_private: ["127.0.0.0/8"]}}
+  hook:  {http: {url: "${HOOK_URL}", timeout: 2s, allow_http: true, allow_ports: [1-65535], allow_private: ["127.0.0.0/8"]}}
   topic: {sns: {topic_arn: "${TOPIC_ARN}", timeout: 2s}}
 routes:
   user.invited: {to: hook}

@@ -23,7 +23,7 @@ import (
 const routesFile = `
 version: 1
 destinations:
-  hook: {http: {url: "${HOOK_URL}", timeout: 2s, allow_http: true, allow_private: ["127.0.0.0/8"]}}
+  hook: {http: {url: "${HOOK_URL}", timeout: 2s, allow_http: true, allow_ports: [1-65535], allow_private: ["127.0.0.0/8"]}}
 routes:
   order.placed: {to: hook}
 `

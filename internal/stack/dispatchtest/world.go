@@ -19,7 +19,7 @@ import (
 const Routes = `
 version: 1
 destinations:
-  hook: {http: {url: "${HOOK_URL}", timeout: 1s, allow_http: true, allow_private: ["127.0.0.0/8"]}}
+  hook: {http: {url: "${HOOK_URL}", timeout: 1s, allow_http: true, allow_ports: [1-65535], allow_private: ["127.0.0.0/8"]}}
 routes:
   order.placed: {to: hook}
 `

@@ -25,7 +25,7 @@ const (
 
 const routes = `version: 1
 destinations:
-  webhook: {http: {url: "${HOOK}/hook", secrets: ["${HOOK_SECRET}"], timeout: 5s, allow_http: true, allow_private: [127.0.0.0/8]}}
+  webhook: {http: {url: "${HOOK}/hook", secrets: ["${HOOK_SECRET}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
   topic:   {sns: {topic_arn: "${STANDARD_TOPIC}", timeout: 5s}}
   fifo:    {sns: {topic_arn: "${FIFO_TOPIC}", timeout: 5s}}
   mail:    {ses: {from: "Shop <shop@example.com>", timeout: 5s}}

@@ -31,6 +31,7 @@ func delivery(t *testing.T, secrets ...string) (http.Header, []byte) {
 	t.Cleanup(server.Close)
 	handler, err := handlers.NewHTTP(handlers.HTTPConfig{
 		URL: server.URL, Secrets: secrets, AllowHTTP: true,
+		AllowPorts:   []handlers.Ports{{First: 1024, Last: 65535}},
 		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {

@@ -105,7 +105,7 @@ func TestInvocationsSideBySideDeliverEachEventOnce(t *testing.T) {
 	url := postgrestest.URL(t)
 	insert(t, url, events)
 	env := []string{"DATABASE_URL=" + url, fmt.Sprintf(`OUTBOX_ROUTES={version: 1, destinations: {here: {http: {url: "%s",
-		allow_http: true, allow_private: ["127.0.0.0/8"]}}}, routes: {test.happened: {to: here}}}`, receiver.URL)}
+		allow_http: true, allow_ports: [1-65535], allow_private: ["127.0.0.0/8"]}}}, routes: {test.happened: {to: here}}}`, receiver.URL)}
 	replies := make([][]byte, passes)
 	var all sync.WaitGroup
 	for i := range replies {
