@@ -49,8 +49,8 @@ func TestThousandsOfPartsOneOfThemDown(t *testing.T) {
 // slowCircuits answers late, and lets a test hold a load back.
 type slowCircuits struct {
 	outbox.Circuits
-	wait    time.Duration
-	reports atomic.Int64
+	wait, reportWait time.Duration
+	reports          atomic.Int64
 }
 
 func (s *slowCircuits) Load(ctx context.Context, keys []string, lease time.Duration) ([]outbox.Circuit, error) {
@@ -62,7 +62,7 @@ func (s *slowCircuits) Load(ctx context.Context, keys []string, lease time.Durat
 func (s *slowCircuits) Report(ctx context.Context, report outbox.CircuitReport) (outbox.Circuit, error) {
 	s.reports.Add(1)
 	circuit, err := s.Circuits.Report(ctx, report)
-	time.Sleep(s.wait)
+	time.Sleep(s.reportWait)
 	return circuit, err
 }
 
@@ -81,9 +81,9 @@ func TestALoadFromBeforeDoesNotCloseAPart(t *testing.T) {
 			store.Insert(outboxtest.Row{Type: "t", AggregateType: "down", AggregateID: fmt.Sprint(i)},
 				outboxtest.Row{Type: "t", AggregateType: "up", AggregateID: fmt.Sprint("up ", i)})
 		}
-		circuits := &slowCircuits{Circuits: store, wait: 20 * time.Millisecond}
+		circuits := &slowCircuits{Circuits: store, wait: 30 * time.Millisecond}
 		result := runOn(t, store, outbox.Config{
-			Circuits: circuits, Registry: outbox.Registry{"t": c.route()}, BatchSize: 10, Concurrency: 4,
+			Circuits: circuits, Registry: outbox.Registry{"t": c.route()}, BatchSize: 40, Concurrency: 4,
 		})
 		if result.Processed != 400 || c.tries("down") > 4 {
 			t.Errorf("%d processed, %d calls of the one that is down, want 400, and no more calls than at once",
@@ -104,7 +104,7 @@ func TestReportsOfManyPartsDontOutlastTheBudget(t *testing.T) {
 				for i := range 2000 {
 					store.Insert(outboxtest.Row{Type: "t", AggregateType: fmt.Sprint("c", i), AggregateID: fmt.Sprint(i)})
 				}
-				circuits := &slowCircuits{Circuits: store, wait: 50 * time.Millisecond}
+				circuits := &slowCircuits{Circuits: store, reportWait: 50 * time.Millisecond}
 				worker, err := outbox.NewWorker(outbox.Config{
 					Store: store, Circuits: circuits, Registry: outbox.Registry{"t": c.route()}, BatchSize: 500,
 				})
