@@ -23,6 +23,9 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
+// reasonGone begins the reason of a receiver that is gone for good.
+const reasonGone = "http_410"
+
 // httpFault is one row of the table from what happened to what becomes of the event. A row is about statuses (from
 // low to high) or about errors of the transport (matches).
 type httpFault struct {
@@ -39,7 +42,7 @@ func statusFaults() []httpFault {
 		{reason: "http_2xx", meaning: "accepted; the body is ignored", outcome: outbox.Processed, low: 200, high: 299},
 		{reason: "http_3xx", meaning: "redirects are never followed", outcome: outbox.Retry, low: 300, high: 399},
 		{reason: "http_408", meaning: "the receiver is overloaded", outcome: outbox.Snoozed, low: 408, high: 408},
-		{reason: "http_410", meaning: "the receiver is gone for good", outcome: outbox.Discarded, low: 410, high: 410},
+		{reason: reasonGone, meaning: "the receiver is gone for good", outcome: outbox.Discarded, low: 410, high: 410},
 		{reason: "http_425", meaning: "the receiver asks to wait", outcome: outbox.Snoozed, low: 425, high: 425},
 		{reason: "http_429", meaning: "the receiver asks to slow down", outcome: outbox.Snoozed, low: 429, high: 429},
 		{reason: "http_4xx", meaning: "any other 4xx", outcome: outbox.Retry, low: 400, high: 499},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -58,6 +59,18 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 		}
 	}
 	return &HTTP{request: request, transport: newTransport(config), secrets: secrets, clock: config.Clock}, nil
+}
+
+// at returns a handler for another URL, which was checked, with other secrets: it shares everything else.
+func (h *HTTP) at(ctx context.Context, url string, secrets []Secret) (*HTTP, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return nil, errors.New("no request can be made for it") // the error quotes the URL
+	}
+	request.Header = h.request.Header
+	other := *h
+	other.request, other.secrets = request, secrets
+	return &other, nil
 }
 
 // newTransport has no proxy, since the guard would then see only the proxy's address.
