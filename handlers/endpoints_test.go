@@ -76,7 +76,7 @@ func vault(secrets map[string]string) func(context.Context, string) (string, err
 func newEndpoints(t *testing.T, source handlers.EndpointSource, secrets map[string]string) *handlers.Endpoints {
 	t.Helper()
 	handler, err := handlers.NewEndpoints(handlers.EndpointsConfig{
-		HTTP: handlers.HTTPConfig{AllowHTTP: true, AllowPrivate: loopback()},
+		HTTP: handlers.HTTPConfig{AllowHTTP: true, AllowPorts: anyPort(), AllowPrivate: loopback()},
 		By:   "payload.tenant", Source: source, Secret: vault(secrets),
 	})
 	if err != nil {
@@ -282,7 +282,7 @@ func TestEndpointsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	source := &directory{endpoints: []handlers.Endpoint{{ID: "e", Tenant: "a", URL: "http://127.0.0.1:1", SecretRefs: []string{"slow"}}}}
 	handler, err := handlers.NewEndpoints(handlers.EndpointsConfig{
-		HTTP: handlers.HTTPConfig{AllowHTTP: true}, By: "payload.tenant", Source: source,
+		HTTP: handlers.HTTPConfig{AllowHTTP: true, AllowPorts: anyPort()}, By: "payload.tenant", Source: source,
 		Secret: func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() },
 	})
 	if err != nil {
