@@ -36,14 +36,35 @@ type File struct {
 	Known []string
 	// Destinations are the places events go to, by name.
 	Destinations map[string]Destination
-	// Routes leads from an event type to the name of its destination.
-	Routes map[string]string
+	// Routes leads from an event type to its destination.
+	Routes map[string]Route
+}
+
+// Route is how events of one type get to their destination.
+type Route struct {
+	// To is the destination's name.
+	To string
+	// MaxAge is how long an event is worth delivering: the route's own, or its destination's; zero means for ever.
+	MaxAge time.Duration
+	// Outcomes are the route's own, or its destination's.
+	Outcomes handlers.Outcomes
 }
 
 // Destination is one place; exactly one of its kinds is set.
 type Destination struct {
 	// Timeout is the time for one event.
 	Timeout time.Duration
+	// Concurrency is how many calls are under way at once; zero means no limit beside the worker's.
+	Concurrency int
+	// Rate is how many events it takes in a second; zero means any number.
+	Rate float64
+	// Circuit is the key of the circuit; empty means the destination's name.
+	Circuit string
+	// MaxAge and Outcomes are for routes that have none of their own.
+	MaxAge   time.Duration
+	Outcomes handlers.Outcomes
+	// Envelope is what surrounds a payload; mail has none.
+	Envelope handlers.Envelope
 	// HTTP is set for a webhook.
 	HTTP *handlers.HTTPConfig
 	// SNS is set for a topic, without its client.
@@ -66,25 +87,27 @@ type Options struct {
 	AWS aws.Config
 }
 
-// Registry builds one handler for each destination and routes every type of the file to its handler. The name of
-// the destination is the key of its circuit.
+// Registry builds one handler for each destination and routes every type of the file to its handler.
 func Registry(file File, options Options) (outbox.Registry, error) {
 	var faults []error
 	shared := &clients{options: options}
 	built := make(map[string]outbox.Route, len(file.Destinations))
 	for name, destination := range file.Destinations {
-		handler, err := destination.handler(shared)
+		route, err := destination.route(name, shared)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("destination %s: %w", name, err))
 			continue
 		}
-		built[name] = outbox.Route{Handler: handler, Timeout: destination.Timeout, Destination: name}
+		built[name] = route
 	}
 	registry := make(outbox.Registry, len(file.Routes))
-	for eventType, name := range file.Routes {
-		route, found := built[name]
-		if _, failed := file.Destinations[name]; !found && !failed {
-			faults = append(faults, fmt.Errorf("route %q: no destination %q", eventType, name))
+	for eventType, to := range file.Routes {
+		route, found := built[to.To]
+		if _, failed := file.Destinations[to.To]; !found && !failed {
+			faults = append(faults, fmt.Errorf("route %q: no destination %q", eventType, to.To))
+		}
+		if found {
+			route.MaxAge, route.Handler = to.MaxAge, to.Outcomes.Over(route.Handler)
 		}
 		registry[eventType] = route
 	}
@@ -93,6 +116,23 @@ func Registry(file File, options Options) (outbox.Registry, error) {
 		return nil, errors.Join(faults...)
 	}
 	return registry, nil
+}
+
+// route is what all routes to a destination have in common. The circuit is what outages hold, and may be another
+// destination's too; the gate, which limits count for, is its own.
+func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
+	handler, err := d.handler(shared)
+	if err != nil {
+		return outbox.Route{}, err
+	}
+	route := outbox.Route{Handler: handler, Timeout: d.Timeout, Destination: name, Gate: name, Concurrency: d.Concurrency}
+	if d.Circuit != "" {
+		route.Destination = d.Circuit
+	}
+	if d.Rate > 0 {
+		route.Limit = outbox.NewLimit(d.Rate)
+	}
+	return route, nil
 }
 
 func (d Destination) handler(shared *clients) (outbox.Handler, error) {

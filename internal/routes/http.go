@@ -25,20 +25,21 @@ func (p *parser) http(kind entry) Destination {
 		config.Secrets = p.list(secrets, "secrets", seen)
 	}
 	if allow, found := fields["allow_http"]; found {
-		config.AllowHTTP = p.truth(allow.value, allow.path)
+		before := len(p.unknown)
+		config.AllowHTTP = p.truth(allow.value, allow.path) || len(p.unknown) > before // unknown is no fault of the URL
 	}
 	if allow, found := fields["allow_ports"]; found {
 		config.AllowPorts = p.ports(allow.value, allow.path)
 	}
 	networksSound := true
 	if allow, found := fields["allow_private"]; found {
-		before := len(p.faults)
+		before := len(p.faults) + len(p.unknown)
 		for _, t := range p.texts(allow.value, allow.path) {
 			if prefix, sound := p.prefix(t); sound {
 				config.AllowPrivate = append(config.AllowPrivate, prefix)
 			}
 		}
-		networksSound = len(p.faults) == before
+		networksSound = len(p.faults)+len(p.unknown) == before
 	}
 	p.reportFields(config.Faults(), seen)
 	// A network that was refused is fault enough: it may be the one that is missing.

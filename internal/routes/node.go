@@ -14,6 +14,9 @@ type parser struct {
 	name   string
 	lookup Lookup
 	faults []fault
+
+	partial bool // what lookup does not know is no fault
+	unknown []Unknown
 }
 
 type fault struct {
@@ -106,18 +109,25 @@ func (p *parser) fields(node *yaml.Node, path string, taken ...string) (fields m
 	return fields, ok
 }
 
-// text returns a scalar's text; ok is false when it is none or a variable is missing, which was reported then.
+// text returns a scalar's text; ok is false when it is none or a variable is missing, which was reported or noted then.
 func (p *parser) text(node *yaml.Node, path string) (t text, ok bool) {
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!str" {
 		p.wrongKind(node, path, "text")
 		return text{}, false
 	}
-	value, problems := expand(node.Value, p.lookup)
+	value, problems, missing := expand(node.Value, p.lookup)
 	for _, problem := range problems {
 		p.report(node.Line, path, "%s", problem)
 	}
+	for _, name := range missing {
+		if p.partial {
+			p.unknown = append(p.unknown, Unknown{Name: name, Line: node.Line, Field: path})
+		} else {
+			p.report(node.Line, path, "%s is not set", sourceLabel(name))
+		}
+	}
 	t = text{value: value, line: node.Line, path: path, expanded: value != node.Value}
-	return t, len(problems) == 0
+	return t, len(problems)+len(missing) == 0
 }
 
 // texts returns those items of a list that are sound.

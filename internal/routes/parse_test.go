@@ -40,6 +40,10 @@ func environment(name string) (string, bool) {
 		"TOPIC":      "arn:aws:sns:eu-west-1:123456789012:hunter2.fifo",
 		"MAIL":       "hunter2@a.test",
 		"BYTES":      "1048576",
+		"COUNT":      "12",
+		"STATUS":     "404",
+
+		"arn:aws:secretsmanager:eu-west-1:123456789012:secret:shop/crm-AbCdEf#url": "https://crm.example.com/hunter2",
 	}[name]
 	return value, found
 }
@@ -100,8 +104,9 @@ routes:
 				From: "Orders <hunter2@a.test>", ConfigurationSet: "orders", ReplyTo: []string{"help@a.test", "hunter2@a.test"},
 			}},
 		},
-		Routes: map[string]string{
-			"order.placed": "crm", "order paid": "crm", "invoice.sent": "billing-2.eu", "order.shipped": "topic", "invoice.due": "mail",
+		Routes: map[string]routes.Route{
+			"order.placed": {To: "crm"}, "order paid": {To: "crm"}, "invoice.sent": {To: "billing-2.eu"},
+			"order.shipped": {To: "topic"}, "invoice.due": {To: "mail"},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -131,7 +136,7 @@ routes:
   z: {}
 `), "routes.yaml", environment)
 	want := `routes.yaml:1: version: takes 1
-routes.yaml:2: unknown key "knwon", did you mean known?, takes version, known, destinations, routes
+routes.yaml:2: unknown key "knwon", did you mean known?, takes version, source, known, destinations, routes
 routes.yaml:3: known[1]: is blank, takes an event type
 routes.yaml:3: known[2]: names a type a second time
 routes.yaml:7: destinations.crm.http.url: has another scheme or none, takes https; has no host; has user information, takes none; has a fragment, takes none
@@ -142,7 +147,7 @@ routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 90
 routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_ports, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
 routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
-routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, sns, ses
+routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, sns, ses, concurrency, rate, circuit, max_age, discard_on, snooze_on, envelope, source, dataschema
 routes.yaml:14: destinations: has the key "crm" twice, first on line 5
 routes.yaml:16: routes.x: is routed here and known as another worker's, takes one of both
 routes.yaml:17: routes.y.to: no destination has this name, did you mean crm?

@@ -15,6 +15,7 @@ import (
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/internal/routes"
 	"github.com/openlup/outbox-dispatch/outbox"
+	"github.com/openlup/outbox-dispatch/outbox/outboxtest"
 )
 
 func TestRegistryBuildsOneHandlerPerDestination(t *testing.T) {
@@ -51,6 +52,60 @@ routes:
 	}
 }
 
+func TestRegistryTakesTheOptions(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+source: /shop
+destinations:
+  crm:
+    http: {url: "https://crm.test"}
+    concurrency: 4
+    rate: 0.5
+    circuit: partner
+    max_age: 1d12h
+    discard_on: [404]
+  erp: {http: {url: "https://erp.test"}, circuit: partner, rate: 7, source: /erp}
+routes:
+  order.placed: {to: crm}
+  order.paid: {to: crm, max_age: 15m, discard_on: []}
+  invoice.sent: {to: erp, snooze_on: [http_401]}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if crm, erp := file.Destinations["crm"].Envelope, file.Destinations["erp"].Envelope; crm.Source != "/shop" || erp.Source != "/erp" {
+		t.Errorf("sources %q and %q, want the file's and the destination's", crm.Source, erp.Source)
+	}
+	if got := file.Routes["invoice.sent"].Outcomes.SnoozeOn; len(got) != 1 || got[0] != "http_401" {
+		t.Errorf("invoice.sent snoozes on %v", got)
+	}
+	registry, err := routes.Registry(file, routes.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, paid, invoice := registry["order.placed"], registry["order.paid"], registry["invoice.sent"]
+	if placed.Destination != "partner" || invoice.Destination != "partner" || placed.Gate != "crm" || invoice.Gate != "erp" {
+		t.Errorf("circuits %s and %s, gates %s and %s, want one circuit and two gates",
+			placed.Destination, invoice.Destination, placed.Gate, invoice.Gate)
+	}
+	if placed.Concurrency != 4 || paid.Concurrency != 4 || placed.Limit != paid.Limit || placed.Limit.PerSecond() != 0.5 {
+		t.Errorf("routes of crm don't share its limits: %+v and %+v", placed, paid)
+	}
+	if placed.MaxAge != 36*time.Hour || paid.MaxAge != 15*time.Minute || invoice.MaxAge != 0 {
+		t.Errorf("ages %v, %v and %v, want 36 h, 15 min and none", placed.MaxAge, paid.MaxAge, invoice.MaxAge)
+	}
+	if _, plain := paid.Handler.(*handlers.HTTP); !plain {
+		t.Errorf("order.paid has a handler %T, want the list emptied", paid.Handler)
+	}
+	if _, plain := placed.Handler.(*handlers.HTTP); plain {
+		t.Error("order.placed does not discard on 404")
+	}
+	if _, err := outbox.NewWorker(outbox.Config{Store: &outboxtest.Memory{}, Registry: registry}); err != nil {
+		t.Errorf("no worker takes the registry: %v", err)
+	}
+}
+
 func TestRegistryReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := routes.Registry(routes.File{
@@ -60,7 +115,7 @@ func TestRegistryReportsEveryFault(t *testing.T) {
 			"sns":  {SNS: &handlers.SNSConfig{TopicARN: "arn:aws:sns:eu-west-1:123456789012:orders"}},
 			"ses":  {SES: &handlers.SESConfig{From: "orders@a.test"}},
 		},
-		Routes: map[string]string{"a": "bad", "b": "elsewhere"},
+		Routes: map[string]routes.Route{"a": {To: "bad"}, "b": {To: "elsewhere"}},
 	}, routes.Options{})
 	want := `destination bad: url: has user information, takes none
 destination none: has no kind, takes one of http, sns, ses
@@ -107,7 +162,7 @@ routes:
 	// crm 10s <nil>
 	// routes.yaml:1: destinations are missing, takes at least one
 	// routes.yaml:1: routes are missing, takes at least one
-	// routes.yaml:2: unknown key "route", did you mean routes?, takes version, known, destinations, routes
+	// routes.yaml:2: unknown key "route", did you mean routes?, takes version, source, known, destinations, routes
 }
 
 // FuzzParse looks for panics, and for values of the environment in faults.

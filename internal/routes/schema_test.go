@@ -41,6 +41,14 @@ func withSES(fields string) string {
 	return withKind("ses: {from: 'Orders <orders@a.test>', " + fields + "}")
 }
 
+// withOption returns a good file whose destination crm has these lines beside its kind.
+func withOption(lines string) string { return withKind("http: {url: 'https://a.test'}\n    " + lines) }
+
+// withRoute returns a good file whose route has these fields.
+func withRoute(fields string) string {
+	return strings.Replace(withKind("http: {url: 'https://a.test'}"), "{to: crm}", "{to: crm, "+fields+"}", 1)
+}
+
 func fileCases() []fileCase {
 	const destinations = "destinations: {crm: {http: {url: 'https://a.test'}}}\n"
 	const good = "version: 1\n" + destinations + "routes: {order.placed: {to: crm}}\n"
@@ -252,6 +260,73 @@ func fileCases() []fileCase {
 		{name: "reply_to text", file: withSES("reply_to: hunter2@a.test"), fault: "4: destinations.crm.ses.reply_to: is text, takes a list"},
 		{name: "reply_to name", file: withSES("reply_to: [help@a.test, hunter2]"), fault: "4: destinations.crm.ses.reply_to[1]: "},
 		{name: "reply_to unset variable", file: withSES("reply_to: ['${MISSING}', help@a.test]"), fault: "4: destinations.crm.ses.reply_to[0]: environment variable MISSING", schemaBlind: true},
+
+		{name: "source", file: good + "source: https://shop.test/outbox\n"},
+		{name: "source relative", file: good + "source: '/shop'\n"},
+		{name: "source null", file: good + "source:\n", fault: "4: source: is nothing, takes text"},
+		{name: "source empty", file: good + "source: ''\n", fault: "4: source: is empty"},
+		{name: "source with a space", file: good + "source: 'hunter2 x'\n", fault: "4: source: is no URI reference"},
+		{name: "source bad variable", file: good + "source: '${YAML}'\n", fault: "4: source: is no URI reference", schemaBlind: true},
+		{name: "source unset", file: good + "source: '${MISSING}'\n", fault: "4: source: environment variable MISSING is not set", schemaBlind: true},
+
+		{name: "all options", file: withOption("concurrency: 4\n    rate: 0.5\n    circuit: erp\n    max_age: 1d12h\n    discard_on: [404, http_4xx]\n    snooze_on: [http_401]\n    envelope: cloudevents-binary\n    source: /crm\n    dataschema: 'https://a.test/{type}'")},
+		{name: "options without a kind", file: withKind("rate: 5"), fault: "3: destinations.crm: has no kind, takes one of http, sns, ses"},
+		{name: "concurrency highest", file: withOption("concurrency: 256")},
+		{name: "concurrency variable", file: withOption("concurrency: '${COUNT}'")},
+		{name: "concurrency zero", file: withOption("concurrency: 0"), fault: "5: destinations.crm.concurrency: is no whole number above zero"},
+		{name: "concurrency high", file: withOption("concurrency: 257"), fault: "5: destinations.crm.concurrency: is more than 256"},
+		{name: "concurrency fraction", file: withOption("concurrency: 1.5"), fault: "concurrency: is a number, takes a whole number"},
+		{name: "rate", file: withOption("rate: 14")},
+		{name: "rate variable", file: withOption("rate: '${COUNT}'")},
+		{name: "rate zero", file: withOption("rate: 0"), fault: "5: destinations.crm.rate: is no number of events per second"},
+		{name: "rate negative", file: withOption("rate: -1.5"), fault: "rate: is no number of events"},
+		{name: "rate infinite", file: withOption("rate: .inf"), fault: "rate: is no number of events"},
+		{name: "rate not a number", file: withOption("rate: .nan"), fault: "rate: is no number of events"},
+		{name: "rate huge", file: withOption("rate: 1000001"), fault: "rate: is no number of events"},
+		{name: "rate text", file: withOption("rate: 5/s"), fault: "rate: is text, takes a number"},
+		{name: "rate bad variable", file: withOption("rate: '${BAD}'"), fault: "rate: is no number of events", schemaBlind: true},
+		{name: "circuit variable", file: withOption("circuit: '${NAME}'")},
+		{name: "circuit no name", file: withOption("circuit: 'hunter2/x'"), fault: "5: destinations.crm.circuit: is no name"},
+		{name: "circuit number", file: withOption("circuit: 5"), fault: "circuit: is a number, takes text"},
+		{name: "max_age seconds", file: withOption("max_age: 30s")},
+		{name: "max_age variable", file: withOption("max_age: '${TIMEOUT}'")},
+		{name: "max_age number", file: withOption("max_age: 30"), fault: "5: destinations.crm.max_age: is a number, takes text"},
+		{name: "max_age without unit", file: withOption("max_age: '30'"), fault: "max_age: is no age"},
+		{name: "max_age zero", file: withOption("max_age: 0d"), fault: "max_age: is no age", schemaBlind: true},
+		{name: "max_age weeks", file: withOption("max_age: 1w"), fault: "max_age: is no age"},
+		{name: "max_age longest", file: withOption("max_age: 36500d")},
+		{name: "max_age too long", file: withOption("max_age: 36500d1s"), fault: "max_age: is no age", schemaBlind: true},
+		{name: "max_age overflow", file: withOption("max_age: 99999999999999999999d"), fault: "max_age: is no age", schemaBlind: true},
+		{name: "discard_on text", file: withOption("discard_on: http_404"), fault: "5: destinations.crm.discard_on: is text, takes a list"},
+		{name: "discard_on none", file: withOption("discard_on: []")},
+		{name: "discard_on unknown", file: withOption("discard_on: [http_404, address_block]"), fault: "5: destinations.crm.discard_on[1]: is no reason of a failure there, did you mean address_blocked?", schemaBlind: true},
+		{name: "discard_on of another kind", file: withOption("discard_on: [sns_throttled]"), fault: "discard_on[0]: is no reason of a failure there", schemaBlind: true},
+		{name: "discard_on success", file: withOption("discard_on: [204]"), fault: "discard_on[0]: is no reason"},
+		{name: "discard_on words", file: withOption("discard_on: ['hunter2 hunter2']"), fault: "discard_on[0]: is no reason"},
+		{name: "discard_on boolean", file: withOption("discard_on: [true]"), fault: "discard_on[0]: is true or false, takes text"},
+		{name: "discard_on variable", file: withOption("discard_on: ['http_${STATUS}']")},
+		{name: "discard_on bad variable", file: withOption("discard_on: ['${BAD}']"), fault: "discard_on[0]: is no reason", schemaBlind: true},
+		{name: "in both lists", file: withOption("discard_on: [404]\n    snooze_on: [http_500, http_404]"), fault: "6: destinations.crm.snooze_on[1]: http_404 is in discard_on too, takes one of both", schemaBlind: true},
+		{name: "envelope raw", file: withOption("envelope: raw")},
+		{name: "envelope unknown", file: withOption("envelope: hunter2"), fault: "5: destinations.crm.envelope: is none, takes cloudevents, cloudevents-binary or raw"},
+		{name: "envelope empty", file: withOption("envelope: ''"), fault: "envelope: is empty"},
+		{name: "envelope binary of sns", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'}\n    envelope: cloudevents-binary"), fault: "5: destinations.crm.envelope: needs HTTP headers, takes cloudevents or raw", schemaBlind: true},
+		{name: "envelope of mail", file: withKind("ses: {from: 'a@a.test'}\n    envelope: raw"), fault: "5: destinations.crm.envelope: is for http and sns", schemaBlind: true},
+		{name: "source of mail from the file", file: withKind("ses: {from: 'a@a.test'}") + "source: /shop\n"},
+		{name: "destination's source with a space", file: withOption("source: 'hunter2 x'"), fault: "5: destinations.crm.source: is no URI reference"},
+		{name: "dataschema relative", file: withOption("dataschema: '/hunter2'"), fault: "5: destinations.crm.dataschema: is no absolute URI"},
+		{name: "dataschema with a fragment", file: withOption("dataschema: 'https://a.test/#hunter2'"), fault: "dataschema: is no absolute URI"},
+
+		{name: "route options", file: withRoute("max_age: 7d, discard_on: [404], snooze_on: [403]")},
+		{name: "route max_age", file: withRoute("max_age: soon"), fault: `5: routes["order.placed"].max_age: is no age`},
+		{name: "route reason", file: withRoute("snooze_on: [http_4x]"), fault: `5: routes["order.placed"].snooze_on[0]: is no reason of a failure there, did you mean http_4xx?`, schemaBlind: true},
+		{name: "route against its destination", file: strings.Replace(withRoute("snooze_on: [404]"), "routes:", "    discard_on: [404]\nroutes:", 1), fault: `6: routes["order.placed"].snooze_on[0]: http_404 is in discard_on too`, schemaBlind: true},
+		{name: "route against its destination's snoozes", file: strings.Replace(withRoute("discard_on: [404]"), "routes:", "    snooze_on: [404]\nroutes:", 1), fault: `6: routes["order.placed"]: http_404 is in discard_on too`, schemaBlind: true},
+
+		{name: "secret", file: withURL("'${arn:aws:secretsmanager:eu-west-1:123456789012:secret:shop/crm-AbCdEf#url}'")},
+		{name: "secret unset", file: withURL("'${arn:aws:secretsmanager:eu-west-1:123456789012:secret:shop/none-AbCdEf}'"), fault: "url: secret shop/none-AbCdEf is not set", schemaBlind: true},
+		{name: "secret without a key", file: withURL("'${arn:aws:secretsmanager:eu-west-1:123456789012:secret:crm-AbCdEf#}'"), fault: "url: a ${} holds no variable's name, and is no secret", schemaBlind: true},
+		{name: "secret of another service", file: withURL("'${arn:aws:ssm:eu-west-1:123456789012:parameter/hunter2}'"), fault: "url: a ${} holds no variable's name, and is no secret", schemaBlind: true},
 
 		{name: "no routes", file: "version: 1\n" + destinations, fault: "1: routes are missing"},
 		{name: "routes empty", file: "version: 1\n" + destinations + "routes: {}\n", fault: "3: routes: is empty"},

@@ -27,6 +27,14 @@ func variableLabel(name string) string {
 	return name
 }
 
+// sourceLabel is what a value comes from, as faults show it: a secret by its name, without account and region.
+func sourceLabel(name string) string {
+	if IsSecret(name) {
+		return "secret " + shorten(name[strings.LastIndex(name, ":")+1:])
+	}
+	return "environment variable " + variableLabel(name)
+}
+
 // looksSecret tells whether text has the form of a signing secret, an access key, a URL or a key in base64 or
 // hexadecimal. It is for keys and names, which have no business looking like one.
 func looksSecret(text string) bool {

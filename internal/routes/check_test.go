@@ -1,0 +1,79 @@
+package routes_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/openlup/outbox-dispatch/internal/routes"
+)
+
+func nothing(string) (string, bool) { return "", false }
+
+// What is not at hand is no fault, and hides no other one.
+func TestCheckLeavesOutWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:shop/crm-AbCdEf"
+	file := `
+version: 1
+known: ["${A}"]
+source: "${B}"
+destinations:
+  crm:
+    http: {url: "http://${C}:8080/", secrets: ["${` + arn + `#signing}", "whsec_${D}"], allow_http: "${E}", allow_private: ["${F}"], timeout: "${G}"}
+    rate: "${H}"
+    concurrency: "${I}"
+    discard_on: ["${J}", 404]
+    max_age: "${K}"
+    envelope: "${L}"
+    circuit: "${M}"
+  mail: {ses: {from: "${N}", reply_to: ["${O}"]}}
+  topic: {sns: {topic_arn: "${P}", max_message_bytes: "${Q}"}}
+routes:
+  a: {to: "${R}"}
+  b: {to: crm, snooze_on: ["${S}"]}
+`
+	_, unknown, err := routes.Check([]byte(file), "f", nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, u := range unknown {
+		names = append(names, u.Label())
+		if u.Line < 3 || u.Field == "" {
+			t.Errorf("%s stands on line %d in %q", u.Label(), u.Line, u.Field)
+		}
+	}
+	if got := strings.Join(names, " "); len(unknown) != 20 || !strings.Contains(got, "secret shop/crm-AbCdEf") {
+		t.Errorf("%d unknown: %s, want all 20", len(unknown), got)
+	}
+	broken := strings.Replace(file, "404]", "404, none]", 1)
+	if _, _, err := routes.Check([]byte(broken), "f", nothing); err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "f:10: destinations.crm.discard_on[2]: is no reason") {
+		t.Errorf("faults %v, want the one that does not depend on anything unknown", err)
+	}
+	// Where all is known a check is what the function does.
+	for _, test := range fileCases() {
+		_, parseErr := routes.Parse([]byte(test.file), "f", environment)
+		_, unknown, err := routes.Check([]byte(test.file), "f", environment)
+		if len(unknown) == 0 && !reflect.DeepEqual(parseErr, err) {
+			t.Errorf("%s: check says %v, want %v", test.name, err, parseErr)
+		}
+	}
+}
+
+func TestReferencesToSecretsAreRecognised(t *testing.T) {
+	t.Parallel()
+	const arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:"
+	for name, want := range map[string]bool{
+		arn + "crm-AbCdEf": true, arn + "shop/crm_1+=.@-AbCdEf#key": true, arn + "crm#a key, any": true,
+		"arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:a": true,
+		arn: false, arn + "#key": false, arn + "crm#": false, arn + "crm:key": false, arn + "c m": false,
+		"arn:aws:secretsmanager:eu-west-1:12345:secret:crm": false, "arn:aws:secretsmanager::123456789012:secret:crm": false,
+		"arn:aws:sns:eu-west-1:123456789012:secret:crm": false, "CRM_SECRET": false, "": false,
+	} {
+		if got := routes.IsSecret(name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}
