@@ -80,7 +80,7 @@ type Route struct {
 	// Nil, and an empty answer, mean the destination as a whole.
 	Part func(event Event) string
 	// Prepare is told of the events of a claim that go to the destination, all at once and before Part and Handler see any of
-	// them, so that what these need can be looked up in one go. Routes of one destination share one. Nil prepares nothing.
+	// them, so that what these need can be looked up in one go. Routes of one gate share one. Nil prepares nothing.
 	Prepare func(ctx context.Context, events []Event)
 	// MaxAge is how long after its creation, by the database's clock, an event is still worth delivering; then it is
 	// discarded, with the reason max_age_exceeded. Zero means for ever.

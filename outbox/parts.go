@@ -12,17 +12,17 @@ import (
 
 // prepare lets the destinations of a claim's events look up what they need. What goes wrong there is theirs to notice.
 func (p *pass) prepare(ctx context.Context, events []Event) {
-	mine := map[string][]Event{} // by destination
+	mine := map[string][]Event{} // by gate: the circuit may be one of several destinations
 	routes := map[string]Route{}
 	for _, event := range events {
 		if route := p.registry[event.Type]; route.Prepare != nil {
-			mine[route.Destination], routes[route.Destination] = append(mine[route.Destination], event), route
+			mine[route.Gate], routes[route.Gate] = append(mine[route.Gate], event), route
 		}
 	}
-	for destination, route := range routes {
+	for gate, route := range routes {
 		ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
 		_, _ = within(ctx, func(ctx context.Context) (struct{}, error) {
-			route.Prepare(ctx, mine[destination])
+			route.Prepare(ctx, mine[gate])
 			return struct{}{}, nil
 		})
 		cancel()
