@@ -57,6 +57,12 @@ func HTTPReasons() []string {
 	return sorted(all)
 }
 
+// EndpointsReasons are the reasons of failures that [Endpoints] answers, in order.
+func EndpointsReasons() []string {
+	return sorted(append(HTTPReasons(), "endpoint_disable_failed", "endpoint_disabled", "endpoint_key_missing", "endpoint_lookup_failed",
+		"endpoint_missing", "endpoint_not_subscribed", "endpoint_secret_invalid", "endpoint_secret_unread", "endpoint_url_refused"))
+}
+
 // SNSReasons are the reasons of failures that [SNS] answers, in order.
 func SNSReasons() []string { return append(awsReasons(providerSNS), "sns_message_empty") }
 

@@ -160,7 +160,7 @@ func TestReasonsAreAllThatHandlersAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := slices.Concat(handlers.HTTPReasons(), handlers.SNSReasons(), handlers.SESReasons())
+	known := slices.Concat(handlers.EndpointsReasons(), handlers.SNSReasons(), handlers.SESReasons())
 	found := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -170,7 +170,10 @@ func TestReasonsAreAllThatHandlersAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, match := range regexp.MustCompile(`"((?:sns|ses|http)_[a-z0-9_]+)(?:"|: )`).FindAllStringSubmatch(string(content), -1) {
+		for _, match := range regexp.MustCompile(`"((?:sns|ses|http|endpoint)_[a-z0-9_]+)(?:"|: )`).FindAllStringSubmatch(string(content), -1) {
+			if match[1] == "endpoint_invalid" { // of AWS, where a provider's name goes before it
+				continue
+			}
 			if found++; !slices.Contains(known, match[1]) && match[1] != "http_2xx" {
 				t.Errorf("%s answers %s, which is not among the reasons", file, match[1])
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 // kinds are the kinds of destination, in the order in which faults list them.
-func kinds() []string { return []string{"http", "sns", "ses"} }
+func kinds() []string { return []string{"http", "endpoints", "sns", "ses"} }
 
 // options are the fields beside a kind, which mean the same for all of them.
 func options() []string {
@@ -70,6 +70,8 @@ func (p *parser) kind(name string, kind entry) Destination {
 	switch name {
 	case "http":
 		return p.http(kind)
+	case "endpoints":
+		return p.endpoints(kind)
 	case "sns":
 		return p.sns(kind)
 	default:
@@ -82,6 +84,8 @@ func (d Destination) reasons() []string {
 	switch {
 	case d.HTTP != nil:
 		return handlers.HTTPReasons()
+	case d.Endpoints != nil:
+		return handlers.EndpointsReasons()
 	case d.SNS != nil:
 		return handlers.SNSReasons()
 	case d.SES != nil:
@@ -105,7 +109,7 @@ func (p *parser) envelope(fields map[string]entry, d Destination, source string)
 		switch t, sound := p.text(e.value, e.path); {
 		case !sound:
 		case d.SES != nil:
-			p.report(e.line, e.path, "is for http and sns; a mail has no envelope")
+			p.report(e.line, e.path, "is for webhooks and sns; a mail has no envelope")
 		case t.value == "":
 			p.report(t.line, t.path, "is empty; leave it out for the default")
 		default:

@@ -5,6 +5,7 @@
 package routes
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -67,6 +68,8 @@ type Destination struct {
 	Envelope handlers.Envelope
 	// HTTP is set for a webhook.
 	HTTP *handlers.HTTPConfig
+	// Endpoints is set for the endpoints of tenants, without their source and secrets.
+	Endpoints *handlers.EndpointsConfig
 	// SNS is set for a topic, without its client.
 	SNS *handlers.SNSConfig
 	// SES is set for mail, without its client.
@@ -82,6 +85,10 @@ type Options struct {
 	UserAgent string
 	// RootCAs are the authorities trusted for https; nil means the system's.
 	RootCAs *x509.CertPool
+	// Endpoints looks up the endpoints of tenants, and Secret reads the secrets that they refer to. Both are needed only if
+	// [File.UsesEndpoints].
+	Endpoints handlers.EndpointSource
+	Secret    func(ctx context.Context, reference string) (string, error)
 	// AWS is what the clients of SNS and SES are made of, one of each for all destinations. Its HTTP client should
 	// keep Concurrency idle connections. It is needed only if [File.FirstOnAWS] names a destination.
 	AWS aws.Config
@@ -126,6 +133,9 @@ func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
 		return outbox.Route{}, err
 	}
 	route := outbox.Route{Handler: handler, Timeout: d.Timeout, Destination: name, Gate: name, Concurrency: d.Concurrency}
+	if endpoints, many := handler.(*handlers.Endpoints); many {
+		route.Prepare, route.Part = endpoints.Prepare, endpoints.Part
+	}
 	if d.Circuit != "" {
 		route.Destination = d.Circuit
 	}
@@ -138,11 +148,9 @@ func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
 func (d Destination) handler(shared *clients) (outbox.Handler, error) {
 	switch {
 	case d.HTTP != nil:
-		config := *d.HTTP
-		config.MaxIdleConns = shared.options.Concurrency
-		config.UserAgent = shared.options.UserAgent
-		config.RootCAs = shared.options.RootCAs
-		return handlers.NewHTTP(config)
+		return handlers.NewHTTP(shared.options.overHTTP(*d.HTTP))
+	case d.Endpoints != nil:
+		return shared.options.forEndpoints(*d.Endpoints)
 	case d.SNS != nil:
 		client, err := shared.forSNS()
 		if err != nil {

@@ -24,6 +24,17 @@ func (p *parser) http(kind entry) Destination {
 	if secrets, found := fields["secrets"]; found {
 		config.Secrets = p.list(secrets, "secrets", seen)
 	}
+	networksSound := p.network(fields, &config)
+	p.reportFields(config.Faults(), seen)
+	// A network that was refused is fault enough: it may be the one that is missing.
+	if blocked := config.BlockedHost(); blocked != nil && networksSound {
+		p.report(seen["url"].line, seen["url"].path, "%s", blocked.Problem)
+	}
+	return Destination{HTTP: &config, Timeout: p.webhookTimeout(fields)}
+}
+
+// network reads what may be reached. It tells whether each network that may is known.
+func (p *parser) network(fields map[string]entry, config *handlers.HTTPConfig) (networksSound bool) {
 	if allow, found := fields["allow_http"]; found {
 		before := len(p.unknown)
 		config.AllowHTTP = p.truth(allow.value, allow.path) || len(p.unknown) > before // unknown is no fault of the URL
@@ -31,7 +42,6 @@ func (p *parser) http(kind entry) Destination {
 	if allow, found := fields["allow_ports"]; found {
 		config.AllowPorts = p.ports(allow.value, allow.path)
 	}
-	networksSound := true
 	if allow, found := fields["allow_private"]; found {
 		before := len(p.faults) + len(p.unknown)
 		for _, t := range p.texts(allow.value, allow.path) {
@@ -39,14 +49,9 @@ func (p *parser) http(kind entry) Destination {
 				config.AllowPrivate = append(config.AllowPrivate, prefix)
 			}
 		}
-		networksSound = len(p.faults)+len(p.unknown) == before
+		return len(p.faults)+len(p.unknown) == before
 	}
-	p.reportFields(config.Faults(), seen)
-	// A network that was refused is fault enough: it may be the one that is missing.
-	if blocked := config.BlockedHost(); blocked != nil && networksSound {
-		p.report(seen["url"].line, seen["url"].path, "%s", blocked.Problem)
-	}
-	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+	return true
 }
 
 // places are where the values stand that a handler's own check looks at, by the field's name in its faults. One that is
@@ -152,6 +157,10 @@ func networkHint(t text) string {
 	}
 	address = address.Unmap()
 	return fmt.Sprintf("; did you mean %v/%d?", address, address.BitLen())
+}
+
+func (p *parser) webhookTimeout(fields map[string]entry) time.Duration {
+	return p.timeout(fields["timeout"], DefaultTimeout)
 }
 
 // timeout reads a duration; an entry without value is one that the file doesn't hold.

@@ -118,7 +118,7 @@ func TestRegistryReportsEveryFault(t *testing.T) {
 		Routes: map[string]routes.Route{"a": {To: "bad"}, "b": {To: "elsewhere"}},
 	}, routes.Options{})
 	want := `destination bad: url: has user information, takes none
-destination none: has no kind, takes one of http, sns, ses
+destination none: has no kind, takes one of http, endpoints, sns, ses
 destination ses: takes an AWS configuration with a region, has none
 destination sns: takes an AWS configuration with a region, has none
 route "b": no destination "elsewhere"`
@@ -178,8 +178,59 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if _, err := routes.Registry(file, routes.Options{AWS: aws.Config{Region: "eu-west-1"}}); err != nil {
+		options := routes.Options{AWS: aws.Config{Region: "eu-west-1"}, Endpoints: noEndpoints{}, Secret: noSecret}
+		if _, err := routes.Registry(file, options); err != nil {
 			t.Errorf("a file that was accepted gives no registry: %v", err)
 		}
 	})
+}
+
+type noEndpoints struct{}
+
+func (noEndpoints) Endpoints(context.Context, []string) (map[string][]handlers.Endpoint, error) {
+	return map[string][]handlers.Endpoint{}, nil
+}
+
+func (noEndpoints) Disable(context.Context, handlers.Endpoint, string) error { return nil }
+
+func noSecret(context.Context, string) (string, error) { return "", nil }
+
+func TestRegistryOfEndpointsHasPartsAndNeedsASource(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+destinations:
+  customers: {endpoints: {by: aggregate_id, timeout: 3s}, circuit: hooks}
+  crm: {http: {url: "https://crm.test"}}
+routes:
+  order.placed: {to: customers}
+  order.paid: {to: customers, discard_on: [404]}
+  order.shipped: {to: crm}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !file.UsesEndpoints() {
+		t.Error("the file uses no endpoints, want them used")
+	}
+	if _, err := routes.Registry(file, routes.Options{}); err == nil || !strings.Contains(err.Error(), "destination customers: endpoints: nobody looks them up") {
+		t.Errorf("without a source: %v", err)
+	}
+	registry, err := routes.Registry(file, routes.Options{Endpoints: noEndpoints{}, Secret: noSecret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := outbox.Event{AggregateID: "a"}
+	for _, eventType := range []string{"order.placed", "order.paid"} {
+		route := registry[eventType]
+		if route.Prepare == nil || route.Part == nil || route.Part(event) != "a" || route.Destination != "hooks" || route.Timeout != 3*time.Second {
+			t.Errorf("%s: %+v, want parts of the circuit hooks", eventType, route)
+		}
+	}
+	if _, overridden := registry["order.paid"].Handler.(*handlers.Endpoints); overridden {
+		t.Error("order.paid does not discard on 404")
+	}
+	if registry["order.shipped"].Part != nil {
+		t.Error("a single webhook has parts")
+	}
 }

@@ -1,0 +1,44 @@
+package routes
+
+import (
+	"github.com/openlup/outbox-dispatch/handlers"
+	"github.com/openlup/outbox-dispatch/outbox"
+)
+
+// endpoints reads the kind endpoints: webhooks whose URLs and secrets are in the database.
+func (p *parser) endpoints(kind entry) Destination {
+	fields, ok := p.fields(kind.value, kind.path, "by", "timeout", "allow_http", "allow_ports", "allow_private")
+	if !ok {
+		return Destination{}
+	}
+	seen := places{}
+	config := handlers.EndpointsConfig{By: p.required(kind, fields, "by", seen)}
+	p.network(fields, &config.HTTP)
+	p.reportFields(config.Faults(), seen)
+	return Destination{Endpoints: &config, Timeout: p.webhookTimeout(fields)}
+}
+
+// UsesEndpoints tells whether some destination needs [Options].Endpoints and Secret.
+func (f File) UsesEndpoints() bool {
+	for _, destination := range f.Destinations {
+		if destination.Endpoints != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// forEndpoints builds the handler of the kind endpoints.
+func (o Options) forEndpoints(config handlers.EndpointsConfig) (outbox.Handler, error) {
+	config.HTTP = o.overHTTP(config.HTTP)
+	config.Source, config.Secret = o.Endpoints, o.Secret
+	return handlers.NewEndpoints(config)
+}
+
+// overHTTP fills in what all webhooks have in common.
+func (o Options) overHTTP(config handlers.HTTPConfig) handlers.HTTPConfig {
+	config.MaxIdleConns = o.Concurrency
+	config.UserAgent = o.UserAgent
+	config.RootCAs = o.RootCAs
+	return config
+}
