@@ -35,6 +35,7 @@ type awsAnswer struct {
 	code    string // of the service; empty without one
 	message string // of the service; never shown
 	status  int    // 0 without an answer
+	sender  bool   // SNS only: of an entry in a batch, said to be the sender's fault
 }
 
 // awsFault is one row of the table from what happened to what becomes of the event. A row fits by one of its codes, or
@@ -56,14 +57,25 @@ func (c awsCall) fault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return c.contextFault(ctx)
 	}
-	answer := newAnswer(err)
-	for _, fault := range awsFaults() {
+	return c.outcome(newAnswer(err))
+}
+
+// outcome turns an answer into the handler's error, as its row of the table says.
+func (c awsCall) outcome(answer awsAnswer) error {
+	fault := c.judge(answer)
+	reason := c.provider + "_" + fault.reason + ": " + fault.advice + answer.detail()
+	return outcomeError(fault.outcome, reason, fault.delay)
+}
+
+// judge returns the first row of the table that fits an answer; the last one fits all.
+func (c awsCall) judge(answer awsAnswer) awsFault {
+	faults := awsFaults()
+	for _, fault := range faults {
 		if fault.fits(c, answer) {
-			reason := c.provider + "_" + fault.reason + ": " + fault.advice + answer.detail()
-			return outcomeError(fault.outcome, reason, fault.delay)
+			return fault
 		}
 	}
-	return errors.New(c.provider + "_unknown")
+	return faults[len(faults)-1]
 }
 
 func (f awsFault) fits(call awsCall, answer awsAnswer) bool {
@@ -158,6 +170,9 @@ func isUnreachable(_ awsCall, answer awsAnswer) bool {
 	return isType[*smithyhttp.RequestSendError](answer.err) &&
 		(dial || isType[*net.DNSError](answer.err) || isTLS(answer.err))
 }
+
+// isSenders is true of an entry of a batch that the service calls the sender's fault.
+func isSenders(_ awsCall, answer awsAnswer) bool { return answer.sender }
 
 func isUnsent(_ awsCall, answer awsAnswer) bool {
 	return isType[*smithyhttp.RequestSendError](answer.err)

@@ -313,6 +313,7 @@ func TestEveryDocumentedReasonIsTested(t *testing.T) {
 		"ses_template_missing": true, // TestSESDiscardsAMissingTemplateButNoMissingConfigurationSet
 		"ses_template_denied":  true, // TestSESRetriesWhatIAMRefusesOverTheRow
 		"ses_recipient_denied": true,
+		"sns_message_refused":  true, // TestSNSJudgesEachEntryOfABatchByItsCode
 		"sns_request_invalid":  true, // TestWhatTheSDKRefusesIsDiscardedUnsent
 		"ses_request_invalid":  true,
 	}

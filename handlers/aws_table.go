@@ -11,6 +11,8 @@ const (
 	// unreadable is said of an answer that came and could not be read, or lacked its message id.
 	unreadable = "the answer could not be read; the request may have been accepted"
 
+	codeTooLong       = "BatchRequestTooLong*"
+	reasonDenied      = "access_denied"
 	adviceUnreachable = "no connection to AWS: check region and DNS, and in a VPC the NAT or the service's endpoint"
 )
 
@@ -69,7 +71,7 @@ func snsFaults() []awsFault {
 			outcome:  outbox.Discarded, reason: "message_invalid", advice: "SNS will never take this message",
 		},
 		{
-			provider: providerSNS, codes: []string{"BatchRequestTooLong*"},
+			provider: providerSNS, codes: []string{codeTooLong},
 			outcome: outbox.Discarded, reason: "message_too_large", advice: "SNS will never take this message",
 		},
 		{
@@ -186,7 +188,7 @@ func commonFaults() []awsFault {
 	return []awsFault{
 		{
 			codes:   deniedCodes(),
-			outcome: outbox.Snoozed, reason: "access_denied",
+			outcome: outbox.Snoozed, reason: reasonDenied,
 			advice: "not allowed: check the function's role and the policy of what it sends to",
 		},
 		{
@@ -228,6 +230,10 @@ func statusOnlyFaults() []awsFault {
 			advice: "AWS failed; the request may have been accepted",
 		},
 		{match: statusBetween(200, 299), when: "a 2xx status whose body cannot be read or holds no message id", outcome: outbox.Retry, reason: "answer_unreadable", advice: unreadable},
+		{
+			provider: providerSNS, match: isSenders, when: "any other code of an entry in a batch that SNS calls the sender's fault",
+			outcome: outbox.Discarded, reason: "message_refused", advice: "SNS does not take this message, and says that it never will",
+		},
 		{when: "all else", outcome: outbox.Retry, reason: "unknown", advice: "not in the table of faults"},
 	}
 }

@@ -33,6 +33,7 @@ func ExampleNewSNS() {
 
 	handler, err := handlers.NewSNS(handlers.SNSConfig{
 		TopicARN: "arn:aws:sns:eu-west-1:123456789012:orders.fifo",
+		Envelope: handlers.Envelope{Format: handlers.EnvelopeRaw}, // else the message is a CloudEvent
 		Client:   sns.New(sns.Options{BaseEndpoint: &topic.URL, Credentials: exampleKeys()}),
 	})
 	if err != nil {

@@ -64,7 +64,9 @@ func EndpointsReasons() []string {
 }
 
 // SNSReasons are the reasons of failures that [SNS] answers, in order.
-func SNSReasons() []string { return append(awsReasons(providerSNS), "sns_message_empty") }
+func SNSReasons() []string {
+	return sorted(append(awsReasons(providerSNS), "sns_message_empty", "sns_topic_field_missing", "sns_topic_not_allowed"))
+}
 
 // SESReasons are the reasons of failures that [SES] answers, in order.
 func SESReasons() []string { return append(awsReasons(providerSES), "ses_payload_invalid") }

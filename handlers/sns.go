@@ -3,104 +3,33 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
-// Bounds of [SNSConfig].MaxMessageBytes: what a topic takes unless it was told otherwise, and what it can be told.
 const (
-	DefaultMessageBytes = 256 << 10
-	minMessageBytes     = 1 << 10
-	maxMessageBytes     = 1 << 20
+	// maxEntries is how many messages SNS takes in one PublishBatch.
+	maxEntries = 10
+	// topicMemory is how long what was found out about a topic, or about SNS, is taken for true.
+	topicMemory = 10 * time.Minute
 )
 
-const (
-	fifoSuffix     = ".fifo"
-	maxTopicLength = 256
-)
-
-// SNSConfig configures an [SNS] handler. TopicARN and Client are required; every other zero value means its default.
-type SNSConfig struct {
-	// TopicARN is where events are published. A topic whose name ends in .fifo is a FIFO topic. Requests go to the
-	// region that the ARN names, whatever the client's own is.
-	TopicARN string
-	// Client publishes. Its credentials, endpoint and HTTP client are used; of its retries at most one, since the
-	// outbox repeats by itself. One client may serve any number of handlers.
-	Client *sns.Client
-	// MaxMessageBytes is the topic's MaximumMessageSize, 1,024 to 1,048,576: a larger event is discarded before
-	// anything is sent. Zero means [DefaultMessageBytes].
-	MaxMessageBytes int
-}
-
-// Faults returns every fault of the configuration but a missing client, so that a routes file can be checked before
-// clients exist.
-func (c SNSConfig) Faults() []*FieldError {
-	var faults []*FieldError
-	report := func(field, format string, args ...any) {
-		faults = append(faults, &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
-	}
-	if problem := checkTopic(c.TopicARN); problem != "" {
-		report("topic_arn", "%s", problem)
-	}
-	if c.MaxMessageBytes != 0 && (c.MaxMessageBytes < minMessageBytes || c.MaxMessageBytes > maxMessageBytes) {
-		report("max_message_bytes", "%d, takes %d to %d, or zero for %d",
-			c.MaxMessageBytes, minMessageBytes, maxMessageBytes, DefaultMessageBytes)
-	}
-	return faults
-}
-
-// checkTopic never repeats the ARN, which may be something else that was put in the wrong place.
-func checkTopic(text string) string {
-	const form = "takes one like arn:aws:sns:eu-west-1:123456789012:orders or …:orders.fifo"
-	topic, err := arn.Parse(text)
-	name := strings.TrimSuffix(topic.Resource, fifoSuffix)
-	switch {
-	case text == "":
-		return "missing, " + form
-	case err != nil || topic.Service != "sns":
-		return "not the ARN of an SNS topic, " + form
-	case topic.Partition == "" || !isName(topic.Partition, "-") || topic.Region == "" || !isName(topic.Region, "-"):
-		return "has no valid partition or region, " + form
-	case len(topic.AccountID) != 12 || strings.Trim(topic.AccountID, "0123456789") != "":
-		return "has no account of 12 digits, " + form
-	case strings.Contains(topic.Resource, ":"):
-		return "is the ARN of a subscription or another part of a topic, " + form
-	case name == "" || len(topic.Resource) > maxTopicLength || !isName(name, "-_"):
-		return "has no valid topic name, " + form
-	}
-	return ""
-}
-
-// isName tells whether text consists of ASCII letters, digits and what extra holds.
-func isName(text, extra string) bool {
-	for _, c := range []byte(text) {
-		if !isAlphanumeric(c) && strings.IndexByte(extra, c) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-}
-
-// SNS publishes events to one topic. Build it with [NewSNS]; it may be used concurrently.
+// SNS publishes events to one topic, or each to one of several. Build it with [NewSNS]; it may be used concurrently.
 type SNS struct {
-	client *sns.Client
-	topic  string
-	region string
-	fifo   bool
-	limit  int
+	client   *sns.Client
+	template topicTemplate
+	topics   map[string]*snsTopic // by ARN
+	envelope Envelope
+	limit    int          // 0: each topic's own
+	singly   atomic.Int64 // until when there is no PublishBatch, in Unix nanoseconds
 }
 
-var _ outbox.Handler = (*SNS)(nil)
+var _ outbox.BatchHandler = (*SNS)(nil)
 
 // NewSNS builds the handler. Its error joins every fault of the configuration, each a *[FieldError].
 func NewSNS(config SNSConfig) (*SNS, error) {
@@ -111,45 +40,73 @@ func NewSNS(config SNSConfig) (*SNS, error) {
 	if err := joinFaults(faults); err != nil {
 		return nil, err
 	}
-	topic, err := arn.Parse(config.TopicARN)
+	template, err := parseTopicTemplate(config.TopicARN)
 	if err != nil {
-		return nil, &FieldError{Field: "topic_arn", Problem: "cannot be parsed"}
+		return nil, &FieldError{Field: "topic_arn", Problem: err.Error()}
 	}
-	if config.MaxMessageBytes == 0 {
+	if config.MaxMessageBytes == 0 && !config.ReadMaximum {
 		config.MaxMessageBytes = DefaultMessageBytes
 	}
+	arns := config.Topics
+	if template.isFixed() {
+		arns = []string{config.TopicARN}
+	}
 	return &SNS{
-		client: config.Client, topic: config.TopicARN, region: topic.Region,
-		fifo: strings.HasSuffix(topic.Resource, fifoSuffix), limit: config.MaxMessageBytes,
+		client: config.Client, template: template, topics: newTopics(arns), envelope: config.Envelope, limit: config.MaxMessageBytes,
 	}, nil
 }
 
-// Handle publishes the event's payload, byte for byte (but for characters that queues refuse, which are escaped as JSON
-// can), with attributes that subscriptions can filter by. On a FIFO topic the group is the event's aggregate and the deduplication id its id, so that repetitions within five minutes
-// are dropped by SNS. A message id means delivered; the receipt is then {"sns": {"messageId": "…"}}, with a
-// sequenceNumber from a FIFO topic. All else is an error by the table in docs/faults.md; once ctx has ended the error
-// wraps ctx.Err. Without a deadline in ctx it is [outbox.DefaultHandlerTimeout].
+// Handle publishes the event in its envelope, the payload byte for byte (but for characters that queues refuse, which are
+// escaped as JSON can), with attributes that subscriptions can filter by. On a FIFO topic the group is the event's
+// aggregate and the deduplication id its id, so that repetitions within five minutes are dropped by SNS. A message id
+// means delivered; the receipt is then {"sns": {"messageId": "…"}}, with a sequenceNumber from a FIFO topic. All else is
+// an error by the table in docs/faults.md; once ctx has ended the error wraps ctx.Err. Without a deadline in ctx it is
+// [outbox.DefaultHandlerTimeout].
 func (h *SNS) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
-	input, err := h.message(event)
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	message, err := h.message(ctx, event)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx)
-	defer cancel()
+	return h.publish(ctx, message)
+}
+
+// Part names the topic that an event goes to, where the configuration has several; each then has a circuit of its own
+// if this is the [outbox.Route]'s Part. It is "" for an event that goes to none, and where there is one topic only.
+func (h *SNS) Part(event outbox.Event) string {
+	if h.template.isFixed() {
+		return ""
+	}
+	topic, err := h.topic(event)
+	if err != nil {
+		return ""
+	}
+	return topic.name
+}
+
+func (h *SNS) publish(ctx context.Context, message *snsMessage) (outbox.Receipt, error) {
 	ctx, path := watchPath(ctx)
-	output, err := h.client.Publish(ctx, input, func(o *sns.Options) {
-		o.Region = h.region
-		o.Retryer = fewAttempts(o.Retryer)
-	})
+	output, err := h.client.Publish(ctx, &sns.PublishInput{
+		TopicArn: &message.topic.arn, Message: &message.body, MessageAttributes: message.attributes,
+		MessageGroupId: message.group, MessageDeduplicationId: message.deduplication,
+	}, message.topic.options)
 	if err != nil {
 		return nil, awsCall{provider: providerSNS, path: path}.fault(ctx, err)
 	}
 	if aws.ToString(output.MessageId) == "" {
-		return nil, errors.New("sns_answer_unreadable: " + unreadable)
+		return nil, errUnanswered()
 	}
-	receipt := map[string]any{"messageId": *output.MessageId}
-	if number := aws.ToString(output.SequenceNumber); number != "" {
+	return snsReceipt(output.MessageId, output.SequenceNumber), nil
+}
+
+func snsReceipt(id, sequenceNumber *string) outbox.Receipt {
+	receipt := map[string]any{"messageId": aws.ToString(id)}
+	if number := aws.ToString(sequenceNumber); number != "" {
 		receipt["sequenceNumber"] = number
 	}
-	return outbox.Receipt{"sns": receipt}, nil
+	return outbox.Receipt{"sns": receipt}
 }
+
+// errUnanswered is about a message of which the answer says nothing.
+func errUnanswered() error { return errors.New("sns_answer_unreadable: " + unreadable) }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sns/types"
 
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -25,32 +25,56 @@ const (
 	hashPrefix  = "sha256-"
 )
 
-// message returns the request for one event, or a discard when the topic would never take it.
-func (h *SNS) message(event outbox.Event) (*sns.PublishInput, error) {
+// snsMessage is what is sent of one event.
+type snsMessage struct {
+	topic                *snsTopic
+	body                 string
+	attributes           map[string]types.MessageAttributeValue
+	group, deduplication *string
+	size                 int
+	maximum              int              // of the topic
+	alone                bool             // it goes into no batch
+	answer               *outbox.Delivery // of a batch: where the answer belongs
+}
+
+// message returns what is sent of one event, or a discard when the topic would never take it.
+func (h *SNS) message(ctx context.Context, event outbox.Event) (*snsMessage, error) {
+	topic, err := h.topic(event)
+	if err != nil {
+		return nil, err
+	}
 	if len(event.Payload) == 0 {
 		return nil, discardf("sns_message_empty: the payload is empty, and SNS takes no empty message")
 	}
-	input := &sns.PublishInput{
-		TopicArn:          &h.topic,
-		Message:           aws.String(messageBody(event.Payload)),
-		MessageAttributes: snsAttributes(event),
+	body, _, _ := h.envelope.encode(event)
+	message := &snsMessage{
+		topic: topic, body: messageBody(body), attributes: snsAttributes(event), alone: event.Attempts > maxBatchAttempts,
 	}
-	if h.fifo {
-		input.MessageGroupId = aws.String(groupID(event.AggregateType, event.AggregateID))
-		input.MessageDeduplicationId = aws.String(stableID(event.ID))
+	if topic.fifo {
+		message.group = aws.String(groupID(event.AggregateType, event.AggregateID))
+		message.deduplication = aws.String(stableID(event.ID))
 	}
-	if size := messageSize(input); size > h.limit {
-		return nil, discardf("sns_message_too_large: %d bytes with its attributes, the limit is %d", size, h.limit)
+	maximum := h.limitOf(ctx, topic)
+	message.size, message.maximum = messageSize(message), maximum.bytes
+	switch {
+	case message.size <= maximum.bytes:
+		return message, nil
+	case maximum.unsure != nil:
+		return nil, maximum.unsure
 	}
-	return input, nil
+	why := ""
+	if maximum.assumed {
+		why = ", as far as known: the role may not ask the topic (sns:GetTopicAttributes)"
+	}
+	return nil, discardf("sns_message_too_large: %d bytes with its attributes, the limit is %d%s", message.size, maximum.bytes, why)
 }
 
 func discardf(format string, args ...any) error { return outbox.Discard(fmt.Errorf(format, args...)) }
 
-// messageBody is the payload byte for byte, but for what queues take in no message: a queue behind the topic would lose
+// messageBody is a body byte for byte, but for what queues take in no message: a queue behind the topic would lose
 // it, unseen by the publisher. Valid JSON has such characters within strings only, where an escape is the same value.
-func messageBody(payload []byte) string {
-	text := string(payload)
+func messageBody(body []byte) string {
+	text := string(body)
 	if !strings.ContainsFunc(text, isRefused) && utf8.ValidString(text) {
 		return text
 	}
@@ -72,9 +96,9 @@ func isRefused(c rune) bool {
 }
 
 // messageSize counts as SNS does: body, and names, types and values of the attributes.
-func messageSize(input *sns.PublishInput) int {
-	size := len(*input.Message)
-	for name, value := range input.MessageAttributes {
+func messageSize(message *snsMessage) int {
+	size := len(message.body)
+	for name, value := range message.attributes {
 		size += len(name) + len(*value.DataType) + len(*value.StringValue)
 	}
 	return size

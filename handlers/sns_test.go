@@ -35,47 +35,94 @@ func published(t *testing.T, server *wire) (url.Values, map[string][2]string) {
 	return form, attributes
 }
 
+// unwrapped returns the payload of a message, whatever its envelope.
+func unwrapped(t *testing.T, envelope handlers.Envelope, message string) string {
+	t.Helper()
+	if envelope.Format == handlers.EnvelopeRaw {
+		return message
+	}
+	_, data, found := strings.Cut(message, `"datacontenttype":"application/json","data":`)
+	if !found || !strings.HasPrefix(message, `{"specversion":"1.0","id":"`) || !strings.HasSuffix(data, "}") {
+		t.Fatalf("message %q, want a CloudEvent", message)
+	}
+	return strings.TrimSuffix(data, "}")
+}
+
+// envelopes are those that a topic takes.
+func envelopes() []handlers.Envelope { return []handlers.Envelope{{}, {Format: handlers.EnvelopeRaw}} }
+
 func TestSNSPublishesThePayloadByteForByte(t *testing.T) {
 	t.Parallel()
+	for _, envelope := range envelopes() {
+		server := snsAnswers(t)
+		handler := newSNS(t, handlers.SNSConfig{Envelope: envelope}, server.URL)
+		for _, payload := range []string{
+			`{}`, `null`, `""`, `1e400`, `12345678901234567890`, `{"b": 1, "a": 2, "b": 3}`, "{\"text\": \"<&>+%20 \u2028 é\"}",
+		} {
+			event := sampleEvent()
+			event.Payload = json.RawMessage(payload)
+			if _, err := handler.Handle(t.Context(), event); err != nil {
+				t.Fatalf("%s: %v", payload, err)
+			}
+			form, _ := published(t, server)
+			if got := unwrapped(t, envelope, form.Get("Message")); got != payload {
+				t.Errorf("payload %q, want %q", got, payload)
+			}
+		}
+	}
+}
+
+func TestSNSSendsACloudEventUnlessToldOtherwise(t *testing.T) {
+	t.Parallel()
 	server := snsAnswers(t)
-	handler := newSNS(t, handlers.SNSConfig{}, server.URL)
-	for _, payload := range []string{
-		`{}`, `null`, `""`, `1e400`, `12345678901234567890`, `{"b": 1, "a": 2, "b": 3}`, "{\"text\": \"<&>+%20 \u2028 é\"}",
-	} {
-		event := sampleEvent()
-		event.Payload = json.RawMessage(payload)
-		if _, err := handler.Handle(t.Context(), event); err != nil {
-			t.Fatalf("%s: %v", payload, err)
-		}
-		form, _ := published(t, server)
-		if got := form.Get("Message"); got != payload {
-			t.Errorf("message %q, want %q", got, payload)
-		}
+	event := sampleEvent()
+	event.Metadata = json.RawMessage(`{"claimToken": "hunter2"}`)
+	handler := newSNS(t, handlers.SNSConfig{Envelope: handlers.Envelope{
+		Source: "/shop", DataSchema: "https://schemas.example.com/{type}.json",
+	}}, server.URL)
+	if _, err := handler.Handle(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	form, _ := published(t, server)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(form.Get("Message")), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"specversion": "1.0", "id": event.ID, "source": "/shop", "type": "order.placed", "subject": "order/" + event.AggregateID,
+		"time": "2026-11-30T06:00:00.123456Z", "dataschema": "https://schemas.example.com/order.placed.json",
+		"partitionkey": event.AggregateID, "sequence": "0000000000000000042", "idempotencykey": "order-17/placed",
+		"datacontenttype": "application/json", "data": map[string]any{"total": 12.0},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("message %v, want %v", got, want)
 	}
 }
 
 // SQS takes no other characters; a queue behind the topic would lose the message, and nobody would hear of it.
 func TestSNSEscapesWhatQueuesRefuseAndKeepsTheValue(t *testing.T) {
 	t.Parallel()
-	server := snsAnswers(t)
-	handler := newSNS(t, handlers.SNSConfig{}, server.URL)
-	for payload, want := range map[string]string{
-		"{\"a\ufffe\": \"\uffff b\", \"n\": 12345678901234567890}":             `{"a\ufffe": "\uffff b", "n": 12345678901234567890}`,
-		"\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\ufffe\"]\r\n": "\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\\ufffe\"]\r\n",
-		`["\\` + "\ufffe\"]": `["\\\ufffe"]`,
-	} {
-		event := sampleEvent()
-		event.Payload = json.RawMessage(payload)
-		if _, err := handler.Handle(t.Context(), event); err != nil {
-			t.Fatalf("%q: %v", payload, err)
-		}
-		form, _ := published(t, server)
-		got := form.Get("Message")
-		if got != want {
-			t.Errorf("message %q, want %q", got, want)
-		}
-		if before, after := decode(t, payload), decode(t, got); !reflect.DeepEqual(before, after) {
-			t.Errorf("%q is another value than %q", got, payload)
+	for _, envelope := range envelopes() {
+		server := snsAnswers(t)
+		handler := newSNS(t, handlers.SNSConfig{Envelope: envelope}, server.URL)
+		for payload, want := range map[string]string{
+			"{\"a\ufffe\": \"\uffff b\", \"n\": 12345678901234567890}":             `{"a\ufffe": "\uffff b", "n": 12345678901234567890}`,
+			"\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\ufffe\"]\r\n": "\t[\"\ud7ff\ue000\ufffd\U0001fffe\U0010ffff\u007f\u0085\\ufffe\"]\r\n",
+			`["\\` + "\ufffe\"]": `["\\\ufffe"]`,
+		} {
+			event := sampleEvent()
+			event.Payload = json.RawMessage(payload)
+			if _, err := handler.Handle(t.Context(), event); err != nil {
+				t.Fatalf("%q: %v", payload, err)
+			}
+			form, _ := published(t, server)
+			got := unwrapped(t, envelope, form.Get("Message"))
+			if got != want {
+				t.Errorf("payload %q, want %q", got, want)
+			}
+			if before, after := decode(t, payload), decode(t, got); !reflect.DeepEqual(before, after) {
+				t.Errorf("%q is another value than %q", got, payload)
+			}
 		}
 	}
 }
@@ -219,12 +266,12 @@ func TestSNSPublishesInTheRegionOfTheTopic(t *testing.T) {
 func TestSNSDiscardsWhatIsTooLargeUnsent(t *testing.T) {
 	t.Parallel()
 	server := snsAnswers(t)
-	attributes := 0
 	event := sampleEvent()
 	if _, err := newSNS(t, handlers.SNSConfig{}, server.URL).Handle(t.Context(), event); err != nil {
 		t.Fatal(err)
 	}
-	_, sent := published(t, server)
+	form, sent := published(t, server)
+	attributes := len(form.Get("Message")) - len(event.Payload) // and its envelope
 	for name, attribute := range sent {
 		attributes += len(name) + len(attribute[0]) + len(attribute[1])
 	}

@@ -181,7 +181,8 @@ func TestEachKindOfDestinationIsReached(t *testing.T) {
 	}
 	fake.mu.Lock()
 	defer fake.mu.Unlock()
-	if len(fake.topics) != 1 || fake.topics[0].Get("TopicArn") != testTopic || fake.topics[0].Get("Message") != `{"total": 12.50}` {
+	if len(fake.topics) != 1 || fake.topics[0].Get("TopicArn") != testTopic ||
+		!strings.HasSuffix(fake.topics[0].Get("Message"), `,"data":{"total": 12.50}}`) {
 		t.Errorf("topic: got %v", fake.topics)
 	}
 	if len(fake.mails) != 2 {

@@ -55,22 +55,6 @@ func (c *clients) forSES() (*sesv2.Client, error) {
 	return c.ses, nil
 }
 
-// sns reads the kind sns.
-func (p *parser) sns(kind entry) Destination {
-	fields, ok := p.fields(kind.value, kind.path, "topic_arn", "max_message_bytes", "timeout")
-	if !ok {
-		return Destination{}
-	}
-	seen := places{}
-	config := handlers.SNSConfig{TopicARN: p.required(kind, fields, "topic_arn", seen)}
-	if limit, found := fields["max_message_bytes"]; found {
-		config.MaxMessageBytes = p.positive(limit.value, limit.path)
-		seen["max_message_bytes"] = text{line: limit.value.Line, path: limit.path}
-	}
-	p.reportFields(config.Faults(), seen)
-	return Destination{SNS: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
-}
-
 // ses reads the kind ses.
 func (p *parser) ses(kind entry) Destination {
 	fields, ok := p.fields(kind.value, kind.path, "from", "configuration_set", "reply_to", "timeout")

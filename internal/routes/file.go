@@ -142,6 +142,9 @@ func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
 	if d.Rate > 0 {
 		route.Limit = outbox.NewLimit(d.Rate)
 	}
+	if topics, ok := handler.(*handlers.SNS); ok && len(d.SNS.Topics) > 0 {
+		route.Part = topics.Part
+	}
 	return route, nil
 }
 
@@ -157,7 +160,7 @@ func (d Destination) handler(shared *clients) (outbox.Handler, error) {
 			return nil, err
 		}
 		config := *d.SNS
-		config.Client = client
+		config.Client, config.Envelope = client, d.Envelope
 		return handlers.NewSNS(config)
 	case d.SES != nil:
 		client, err := shared.forSES()

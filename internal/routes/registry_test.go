@@ -106,6 +106,84 @@ routes:
 	}
 }
 
+func TestRegistryGivesEachOfSeveralTopicsACircuit(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+destinations:
+  orders:
+    sns:
+      topic_arn: "arn:aws:sns:eu-west-1:123456789012:orders-{payload.tenant}"
+      topics: ["arn:aws:sns:eu-west-1:123456789012:orders-acme"]
+      max_message_bytes: topic
+  bills: {sns: {topic_arn: "arn:aws:sns:eu-west-1:123456789012:bills"}}
+routes:
+  order.placed: {to: orders}
+  order.billed: {to: bills}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config := file.Destinations["orders"].SNS; !config.ReadMaximum || len(config.Topics) != 1 {
+		t.Errorf("config %+v, want one topic, which is asked for its maximum", config)
+	}
+	registry, err := routes.Registry(file, routes.Options{AWS: aws.Config{Region: "eu-west-1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if registry["order.billed"].Part != nil {
+		t.Error("one topic has parts, want the destination's circuit")
+	}
+	part := registry["order.placed"].Part
+	if part == nil {
+		t.Fatal("several topics have no parts")
+	}
+	if got := part(outbox.Event{Payload: []byte(`{"tenant": "acme"}`)}); got != "orders-acme" {
+		t.Errorf("part %q, want orders-acme", got)
+	}
+}
+
+func TestRegistryGivesTopicsTheirEnvelope(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+source: /shop
+destinations:
+  raw: {sns: {topic_arn: "arn:aws:sns:eu-west-1:123456789012:orders"}, envelope: raw}
+  event: {sns: {topic_arn: "arn:aws:sns:eu-west-1:123456789012:orders"}}
+routes:
+  order.placed: {to: raw}
+  order.paid: {to: event}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		message = r.FormValue("Message")
+		io.WriteString(w, "<PublishResponse><PublishResult><MessageId>m-1</MessageId></PublishResult></PublishResponse>")
+	}))
+	t.Cleanup(server.Close)
+	registry, err := routes.Registry(file, routes.Options{AWS: aws.Config{
+		Region: "eu-west-1", BaseEndpoint: &server.URL,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret"}, nil
+		}),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for eventType, start := range map[string]string{"order.placed": `{"total"`, "order.paid": `{"specversion":"1.0","id":"1","source":"/shop"`} {
+		event := outbox.Event{ID: "1", Type: eventType, AggregateType: "order", AggregateID: "2", Payload: []byte(`{"total": 1}`)}
+		if _, err := registry[eventType].Handler.Handle(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(message, start) {
+			t.Errorf("%s: message %s, want it to start with %s", eventType, message, start)
+		}
+	}
+}
+
 func TestRegistryReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := routes.Registry(routes.File{

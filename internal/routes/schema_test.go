@@ -37,6 +37,13 @@ func withSNS(fields string) string {
 	return withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders', " + fields + "}")
 }
 
+const tenants = "arn:aws:sns:eu-west-1:123456789012:orders-"
+
+// withTopics returns a good file but for the topics of its destination.
+func withTopics(topics string) string {
+	return withKind("sns: {topic_arn: '" + tenants + "{payload.tenant.id}', topics: " + topics + "}")
+}
+
 func withSES(fields string) string {
 	return withKind("ses: {from: 'Orders <orders@a.test>', " + fields + "}")
 }
@@ -222,8 +229,22 @@ func fileCases() []fileCase {
 		{name: "topic variable inside", file: withKind("sns: {topic_arn: 'arn:aws:sns:eu-west-1:123456789012:${NAME}'}")},
 		{name: "topic unset", file: withKind("sns: {topic_arn: '${MISSING}'}"), fault: "topic_arn: environment variable MISSING is not set", schemaBlind: true},
 		{name: "topic bad variable", file: withKind("sns: {topic_arn: '${BAD}'}"), fault: "topic_arn: not the ARN", schemaBlind: true},
-		{name: "sns field of http", file: withSNS("url: 'https://hunter2.test'"), fault: `4: destinations.crm.sns: unknown key "url", takes topic_arn, max_message_bytes, timeout`},
-		{name: "sns field misspelt", file: withKind("sns: {topic: 'arn:aws:sns:eu-west-1:123456789012:orders', topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'}"), fault: `sns: unknown key "topic", takes topic_arn`},
+		{name: "topics", file: withTopics("['" + tenants + "a', '" + tenants + "b.fifo', '" + tenants + "${NAME}']")},
+		{name: "topics missing", file: withKind("sns: {topic_arn: '" + tenants + "{event_type}'}"), fault: "4: destinations.crm.sns.topics: missing, takes the ARNs", schemaBlind: true},
+		{name: "topics empty", file: withTopics("[]"), fault: "4: destinations.crm.sns.topics: missing, takes the ARNs", schemaBlind: true},
+		{name: "topics null", file: withTopics("~"), fault: "topics: is nothing, takes a list"},
+		{name: "topics text", file: withTopics("'" + tenants + "a'"), fault: "topics: is text, takes a list"},
+		{name: "topics number", file: withTopics("[5]"), fault: "topics[0]: is a number, takes text"},
+		{name: "topics unset", file: withTopics("['${MISSING}']"), fault: "topics[0]: environment variable MISSING is not set", schemaBlind: true},
+		{name: "topics no ARN", file: withTopics("['" + tenants + "a', hunter2]"), fault: "4: destinations.crm.sns.topics[1]: not the ARN of an SNS topic"},
+		{name: "topics twice", file: withTopics("['" + tenants + "a', '" + tenants + "a']"), fault: "topics[1]: is there a second time", schemaBlind: true},
+		{name: "topics elsewhere", file: withTopics("['arn:aws:sns:eu-west-1:123456789012:hunter2']"), fault: "topics[0]: is no topic that topic_arn may come to", schemaBlind: true},
+		{name: "topics of one", file: withSNS("topics: ['arn:aws:sns:eu-west-1:123456789012:orders']"), fault: "topics: only together with fields in topic_arn", schemaBlind: true},
+		{name: "topic unknown field", file: withKind("sns: {topic_arn: '" + tenants + "{hunter2}', topics: ['" + tenants + "a']}"), fault: "topic_arn: has an unknown field, takes {event_type}, "},
+		{name: "topic field of a column", file: withKind("sns: {topic_arn: '" + tenants + "{event_type.a}', topics: ['" + tenants + "a']}"), fault: "topic_arn: has an unknown field"},
+		{name: "topic open field", file: withKind("sns: {topic_arn: '" + tenants + "{event_type', topics: ['" + tenants + "a']}"), fault: "topic_arn: has a { that is never closed"},
+		{name: "sns field of http", file: withSNS("url: 'https://hunter2.test'"), fault: `4: destinations.crm.sns: unknown key "url", takes topic_arn, topics, max_message_bytes, timeout`},
+		{name: "sns field misspelt", file: withKind("sns: {topic: 'arn:aws:sns:eu-west-1:123456789012:orders', topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'}"), fault: `sns: unknown key "topic", did you mean topics?, takes topic_arn`},
 		{name: "sns timeout", file: withSNS("timeout: 10"), fault: "4: destinations.crm.sns.timeout: is a number, takes text"},
 		{name: "message bytes lowest", file: withSNS("max_message_bytes: 1024")},
 		{name: "message bytes low", file: withSNS("max_message_bytes: 1023"), fault: "4: destinations.crm.sns.max_message_bytes: 1023, takes 1024 to 1048576"},
@@ -233,6 +254,8 @@ func fileCases() []fileCase {
 		{name: "message bytes huge", file: withSNS("max_message_bytes: 9999999999999999999999"), fault: "max_message_bytes: is a number, takes a whole number"},
 		{name: "message bytes hexadecimal", file: withSNS("max_message_bytes: 0x1000"), fault: "max_message_bytes: is no whole number above zero, written in digits", schemaBlind: true},
 		{name: "message bytes fraction", file: withSNS("max_message_bytes: 2048.5"), fault: "max_message_bytes: is a number, takes a whole number"},
+		{name: "message bytes of the topic", file: withSNS("max_message_bytes: topic")},
+		{name: "message bytes of nothing", file: withSNS("max_message_bytes: hunter2"), fault: "max_message_bytes: is text, takes a whole number, or the word topic"},
 		{name: "message bytes text", file: withSNS("max_message_bytes: '2048'"), fault: "max_message_bytes: is text, takes a whole number"},
 		{name: "message bytes null", file: withSNS("max_message_bytes: "), fault: "max_message_bytes: is nothing, takes a whole number"},
 		{name: "message bytes variable", file: withSNS("max_message_bytes: '${BYTES}'")},

@@ -187,8 +187,8 @@ func onceInOrder(w *world, published []cloud.Message, n int) {
 		if position < last[aggregate] {
 			w.Errorf("event %s: position %d arrived after %d", id, position, last[aggregate])
 		}
-		if want := fmt.Sprintf(`{"n": %s}`, m.Attributes["idempotency_key"]); m.Body != want {
-			w.Errorf("event %s: body %s, want %s", id, m.Body, want)
+		if want := fmt.Sprintf(`{"n": %s}`, m.Attributes["idempotency_key"]); m.Data() != want {
+			w.Errorf("event %s: body %s, want the data %s", id, m.Body, want)
 		}
 		seen[id], last[aggregate] = true, position
 	}

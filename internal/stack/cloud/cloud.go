@@ -143,6 +143,18 @@ type Message struct {
 	Attributes map[string]string
 }
 
+// Data is the payload of a message that is a CloudEvent, byte for byte; "" of any other.
+func (m Message) Data() string {
+	var event struct {
+		SpecVersion string
+		Data        json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(m.Body), &event); err != nil || event.SpecVersion != "1.0" {
+		return ""
+	}
+	return string(event.Data)
+}
+
 // Receive takes every message that waits in a queue, in its order.
 func (c *Cloud) Receive(ctx context.Context, queue string) ([]Message, error) {
 	var all []Message

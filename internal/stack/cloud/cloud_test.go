@@ -74,6 +74,21 @@ func TestWhatIsPublishedArrivesInTheQueues(t *testing.T) {
 	}
 }
 
+func TestDataIsTheCloudEventsOwnByteForByte(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"specversion":"1.0","id":"1","data":{"b": 1e400,  "a": 2}}`: `{"b": 1e400,  "a": 2}`,
+		`{"specversion":"1.0","data":null}`:                           `null`,
+		`{"specversion":"1.0"}`:                                       "",
+		`{"data": {}}`:                                                "",
+		`no JSON`:                                                     "",
+	} {
+		if got := (cloud.Message{Body: body}).Data(); got != want {
+			t.Errorf("%s: data %q, want %q", body, got, want)
+		}
+	}
+}
+
 func TestADeletedTopicTakesNothing(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)

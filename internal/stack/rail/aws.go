@@ -117,7 +117,7 @@ func (a *amazon) received(ctx context.Context, into *arrivals) error {
 			into.messages = append(into.messages, message{topic: topic, id: m.Attributes["event_id"], facts: facts{
 				aggregate: m.Attributes["aggregate_type"] + "/" + m.Attributes["aggregate_id"],
 				eventType: m.Attributes["event_type"], key: m.Attributes["idempotency_key"],
-				position: m.Attributes["position"], body: m.Body,
+				position: m.Attributes["position"], body: m.Data(),
 			}})
 		}
 	}
