@@ -60,7 +60,7 @@ def expected(x):
         if not p["MigrationSecretArn"] and not p["MigrationUrl"]:
             target = p["MigrationResourceId"] or p["DatabaseResourceId"]
             grant("MigrateRole", ["rds-db:connect"], [f"{login}{target}/{p['MigrationUser'] or p['DatabaseUser']}"])
-    grant("DispatchRole", ["sns:Publish"], split(p["SnsTopicArns"]))
+    grant("DispatchRole", ["sns:Publish", "sns:GetTopicAttributes"], split(p["SnsTopicArns"]))
     grant("DispatchRole", ["ses:SendEmail", "ses:SendTemplatedEmail"], split(p["SesArns"]))
     use, sqs, own = ["kms:Decrypt", "kms:GenerateDataKey"], f"sqs.{REGION}.amazonaws.com", f"lambda.{REGION}.amazonaws.com"
     grant("DispatchRole", use, split(p["SnsKmsKeyArns"]), "sns.*.amazonaws.com")
