@@ -110,22 +110,29 @@ func transportFaults() []httpFault {
 	}
 }
 
-// statusFault turns an answer into the handler's error; nil means delivered.
-func statusFault(response *http.Response, now time.Time) error {
+// statusFault turns an answer, and what is kept of its body, into the handler's error; nil means delivered.
+func statusFault(response *http.Response, snippet string, now time.Time) error {
 	code := response.StatusCode
 	for _, fault := range statusFaults() {
 		if code < fault.low || code > fault.high {
 			continue
 		}
-		reason := "http_" + strconv.Itoa(code)
+		var details []string
 		if text := http.StatusText(code); text != "" {
-			reason += ": " + strings.ToLower(text)
+			details = append(details, strings.ToLower(text))
 		}
 		var delay time.Duration
 		if fault.outcome == outbox.Snoozed {
 			if delay = retryAfter(response.Header.Get("Retry-After"), now); delay > 0 {
-				reason += fmt.Sprintf(", retry after %d s", int64(delay/time.Second))
+				details = append(details, fmt.Sprintf("retry after %d s", int64(delay/time.Second)))
 			}
+		}
+		if snippet != "" {
+			details = append(details, "body: "+snippet)
+		}
+		reason := "http_" + strconv.Itoa(code)
+		if len(details) > 0 {
+			reason += ": " + strings.Join(details, ", ")
 		}
 		return outcomeError(fault.outcome, reason, delay)
 	}

@@ -29,6 +29,19 @@ type HTTPConfig struct {
 	// AllowPrivate lists networks that may be reached although they are private, loopback or otherwise special.
 	AllowPrivate []netip.Prefix
 
+	// Headers are sent with every request, by name: those that a receiver or its gateway asks for, Authorization too.
+	// Values may be secrets: no error shows them. Names that the handler sets itself are faults.
+	Headers map[string]string
+	// ClientCertificate and ClientKey, both in PEM, show the receiver who calls (mutual TLS). The certificates of its
+	// issuers may follow the first. Empty means none.
+	ClientCertificate, ClientKey string
+	// CA are the authorities that may vouch for the receiver, certificates in PEM, in place of RootCAs.
+	CA string
+	// ResponseSnippet is how many bytes of an answer's body are kept, as text in one line: with a success in the receipt,
+	// with a failure in the reason. Receivers may echo what they got, so it is for those that are known not to. Zero
+	// means none, and the most is [MaxResponseSnippet].
+	ResponseSnippet int
+
 	// MaxIdleConns is the number of idle connections kept for the next events, best at least the number of events
 	// delivered at once. Zero means [outbox.DefaultConcurrency].
 	MaxIdleConns int
@@ -73,6 +86,10 @@ func (c HTTPConfig) Faults() []*FieldError {
 		if err := CheckPrefix(prefix); err != nil {
 			report(fmt.Sprintf("allow_private[%d]", i), "%v", err)
 		}
+	}
+	faults = append(append(faults, c.headerFaults()...), c.tlsFaults()...)
+	if c.ResponseSnippet < 0 || c.ResponseSnippet > MaxResponseSnippet {
+		report("response_snippet", "%d, takes 0 to %d", c.ResponseSnippet, MaxResponseSnippet)
 	}
 	if c.MaxIdleConns < 0 {
 		report("max idle conns", "%d, takes a positive number or zero for the default", c.MaxIdleConns)

@@ -3,7 +3,6 @@ package handlers
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +20,6 @@ const (
 	pingTimeout = 5 * time.Second
 
 	maxHeaderBytes = 64 << 10
-	maxBodyBytes   = 64 << 10
-	// drainTime is how long an answer's body is waited for, for the sake of the connection.
-	drainTime = 500 * time.Millisecond
 )
 
 // HTTP posts events to one URL. Build it with [NewHTTP]; it may be used concurrently and holds connections that it
@@ -32,6 +28,7 @@ type HTTP struct {
 	request   *http.Request // what every request is copied from
 	transport *http.Transport
 	secrets   []Secret
+	snippet   int
 	clock     func() time.Time
 }
 
@@ -49,6 +46,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", config.UserAgent)
+	config.setHeaders(request.Header)
 	// The webhook-id makes a repetition harmless, and this tells the transport so: a kept connection that turns
 	// out dead, as after a sandbox was frozen, is replaced without an attempt lost. Nothing is sent for it.
 	request.Header["Idempotency-Key"] = nil
@@ -58,7 +56,10 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 			return nil, fmt.Errorf("secrets[%d]: %w", i, err)
 		}
 	}
-	return &HTTP{request: request, transport: newTransport(config), secrets: secrets, clock: config.Clock}, nil
+	return &HTTP{
+		request: request, transport: newTransport(config), secrets: secrets,
+		snippet: config.ResponseSnippet, clock: config.Clock,
+	}, nil
 }
 
 // at returns a handler for another URL, which was checked, with other secrets: it shares everything else.
@@ -77,7 +78,7 @@ func (h *HTTP) at(ctx context.Context, url string, secrets []Secret) (*HTTP, err
 func newTransport(config HTTPConfig) *http.Transport {
 	return &http.Transport{
 		DialContext:            newGuard(config).dial,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: config.RootCAs},
+		TLSClientConfig:        config.tlsConfig(),
 		TLSHandshakeTimeout:    tlsTimeout,
 		IdleConnTimeout:        idleTimeout,
 		MaxIdleConns:           config.MaxIdleConns,
@@ -91,7 +92,7 @@ func newTransport(config HTTPConfig) *http.Transport {
 }
 
 // Handle posts the event's payload, byte for byte. A 2xx answer means delivered, whatever its body holds or fails to;
-// the receipt is then {"http": {"status": 200, "durationMs": 12}}. All else is an error by the table in
+// the receipt is then {"http": {"status": 200, "durationMs": 12}}, with a "body" if the configuration keeps one. All else is an error by the table in
 // docs/routes.md; once ctx has ended the error wraps ctx.Err. Without a deadline in ctx it is
 // [outbox.DefaultHandlerTimeout].
 func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
@@ -108,16 +109,18 @@ func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, 
 	}
 	defer response.Body.Close() //nolint:errcheck // the outcome is known by then
 	answered := h.clock()
+	snippet := ""
 	if response.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection, and may never end
-		drain(response.Body, cancel)
+		snippet = drain(response.Body, h.snippet, cancel)
 	}
-	if err := statusFault(response, answered); err != nil {
+	if err := statusFault(response, snippet, answered); err != nil {
 		return nil, err
 	}
-	return outbox.Receipt{"http": map[string]any{
-		"status":     response.StatusCode,
-		"durationMs": answered.Sub(started).Milliseconds(),
-	}}, nil
+	receipt := map[string]any{"status": response.StatusCode, "durationMs": answered.Sub(started).Milliseconds()}
+	if snippet != "" {
+		receipt["body"] = snippet
+	}
+	return outbox.Receipt{"http": receipt}, nil
 }
 
 func bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -171,12 +174,4 @@ func encodeHeader(value, keep string) string {
 		fmt.Fprintf(&b, "%%%02X", c)
 	}
 	return b.String()
-}
-
-// drain reads a small body to its end so that the connection can be used again, and gives up on a large or slow one.
-// The outcome is known by then, so what goes wrong here doesn't matter.
-func drain(body io.Reader, cancel context.CancelFunc) {
-	timer := time.AfterFunc(drainTime, cancel)
-	defer timer.Stop()
-	_, _ = io.CopyN(io.Discard, body, maxBodyBytes+1)
 }
