@@ -139,8 +139,8 @@ func (e *Endpoints) Handle(ctx context.Context, event outbox.Event) (outbox.Rece
 	}
 	place := e.config.HTTP
 	place.URL = endpoint.URL
-	if faults := place.Faults(); len(faults) > 0 {
-		return nil, outbox.Discard(fmt.Errorf("endpoint_url_refused: %s %s", endpoint.ID, faults[0].Problem))
+	if err := place.checkURL(); err != nil { // all else was checked at the start
+		return nil, outbox.Discard(fmt.Errorf("endpoint_url_refused: %s %w", endpoint.ID, err))
 	}
 	there, err := e.http.at(ctx, endpoint.URL, secrets)
 	if err != nil {

@@ -2,39 +2,59 @@ package routes
 
 import (
 	"fmt"
-	"math"
-	"net/netip"
-	"strconv"
-	"strings"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/openlup/outbox-dispatch/handlers"
 )
 
 // http reads the kind http.
 func (p *parser) http(kind entry) Destination {
-	fields, ok := p.fields(kind.value, kind.path, "url", "secrets", "timeout", "allow_http", "allow_ports", "allow_private")
+	fields, ok := p.fields(kind.value, kind.path, append([]string{"url", "secrets"}, requestFields()...)...)
 	if !ok {
 		return Destination{}
 	}
 	seen := places{}
-	config := handlers.HTTPConfig{URL: p.required(kind, fields, "url", seen)}
+	config := p.request(kind, fields, seen)
+	config.URL = p.required(kind, fields, "url", seen)
 	if secrets, found := fields["secrets"]; found {
 		config.Secrets = p.list(secrets, "secrets", seen)
 	}
-	networksSound := p.network(fields, &config)
 	p.reportFields(config.Faults(), seen)
-	// A network that was refused is fault enough: it may be the one that is missing.
-	if blocked := config.BlockedHost(); blocked != nil && networksSound {
+	if blocked := config.BlockedHost(); blocked != nil {
 		p.report(seen["url"].line, seen["url"].path, "%s", blocked.Problem)
 	}
-	return Destination{HTTP: &config, Timeout: p.webhookTimeout(fields)}
+	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
 }
 
-// network reads what may be reached. It tells whether each network that may is known.
-func (p *parser) network(fields map[string]entry, config *handlers.HTTPConfig) (networksSound bool) {
+// requestFields are the fields of a webhook that say how its requests are made, but not where to and signed with what.
+func requestFields() []string {
+	return []string{
+		"timeout", "headers", "client_certificate", "client_key", "ca", "response_snippet", "allow_http", "allow_ports", "allow_private",
+	}
+}
+
+// request reads those fields, but for the timeout.
+func (p *parser) request(kind entry, fields map[string]entry, seen places) (config handlers.HTTPConfig) {
+	if headers, found := fields["headers"]; found {
+		config.Headers = p.headers(headers, seen)
+	}
+	config.ClientCertificate = p.optional(fields, "client_certificate", seen)
+	config.ClientKey = p.optional(fields, "client_key", seen)
+	_, certificate := fields["client_certificate"]
+	_, key := fields["client_key"]
+	if missing := map[bool]string{true: "client_key", false: "client_certificate"}[certificate]; certificate != key {
+		seen[missing] = text{line: kind.line, path: join(kind.path, missing)}
+	}
+	config.CA = p.optional(fields, "ca", seen)
+	if snippet, found := fields["response_snippet"]; found {
+		config.ResponseSnippet = p.whole(snippet.value, snippet.path)
+		seen["response_snippet"] = text{line: snippet.value.Line, path: snippet.path}
+	}
+	p.network(fields, &config)
+	return config
+}
+
+// network reads what may be reached.
+func (p *parser) network(fields map[string]entry, config *handlers.HTTPConfig) {
 	if allow, found := fields["allow_http"]; found {
 		before := len(p.unknown)
 		config.AllowHTTP = p.truth(allow.value, allow.path) || len(p.unknown) > before // unknown is no fault of the URL
@@ -43,15 +63,20 @@ func (p *parser) network(fields map[string]entry, config *handlers.HTTPConfig) (
 		config.AllowPorts = p.ports(allow.value, allow.path)
 	}
 	if allow, found := fields["allow_private"]; found {
-		before := len(p.faults) + len(p.unknown)
-		for _, t := range p.texts(allow.value, allow.path) {
-			if prefix, sound := p.prefix(t); sound {
-				config.AllowPrivate = append(config.AllowPrivate, prefix)
-			}
-		}
-		return len(p.faults)+len(p.unknown) == before
+		config.AllowPrivate = p.networks(allow.value, allow.path)
 	}
-	return true
+}
+
+// headers returns those entries of a mapping whose values are sound.
+func (p *parser) headers(field entry, seen places) map[string]string {
+	headers := map[string]string{}
+	entries, _ := p.mapping(field.value, field.path)
+	for _, e := range entries {
+		if t, sound := p.text(e.value, e.path); sound {
+			headers[e.key], seen["headers."+e.key] = t.value, t
+		}
+	}
+	return headers
 }
 
 // places are where the values stand that a handler's own check looks at, by the field's name in its faults. One that is
@@ -67,6 +92,24 @@ func (p *parser) required(kind entry, fields map[string]entry, name string, seen
 	}
 	t, sound := p.text(field.value, field.path)
 	if !sound {
+		return ""
+	}
+	seen[name] = t
+	return t.value
+}
+
+// optional returns the text of a field that may be missing, but not empty.
+func (p *parser) optional(fields map[string]entry, name string, seen places) string {
+	field, found := fields[name]
+	if !found {
+		return ""
+	}
+	t, sound := p.text(field.value, field.path)
+	if !sound {
+		return ""
+	}
+	if t.value == "" {
+		p.report(t.line, t.path, "is empty; leave it out for none")
 		return ""
 	}
 	seen[name] = t
@@ -89,95 +132,4 @@ func (p *parser) reportFields(faults []*handlers.FieldError, seen places) {
 			p.report(place.line, place.path, "%s", fault.Problem)
 		}
 	}
-}
-
-// ports reads a list of ports: numbers, and ranges like 8000-8999. With a fault it returns all there are: the one that
-// was refused may be the URL's, and its fault is enough.
-func (p *parser) ports(node *yaml.Node, path string) (ports []handlers.Ports) {
-	before := len(p.faults)
-	defer func() {
-		if len(p.faults) > before {
-			ports = []handlers.Ports{{First: 1, Last: math.MaxUint16}}
-		}
-	}()
-	if node.Kind != yaml.SequenceNode {
-		p.wrongKind(node, path, "a list")
-		return nil
-	}
-	for i, child := range node.Content {
-		item := fmt.Sprintf("%s[%d]", path, i)
-		t := text{value: child.Value, line: child.Line}
-		if child.Kind != yaml.ScalarNode || child.ShortTag() != "!!int" {
-			var sound bool
-			if t, sound = p.text(child, item); !sound {
-				continue
-			}
-		}
-		if allowed, sound := parsePorts(t.value); sound {
-			ports = append(ports, allowed)
-		} else {
-			p.report(t.line, item, "is no port, takes one like 8443, or several like 8000-8999")
-		}
-	}
-	return ports
-}
-
-func parsePorts(value string) (handlers.Ports, bool) {
-	first, last, several := strings.Cut(value, "-")
-	if !several {
-		last = first
-	}
-	from, err := strconv.ParseUint(first, 10, 16)
-	to, otherErr := strconv.ParseUint(last, 10, 16)
-	sound := err == nil && otherErr == nil && from > 0 && from <= to
-	return handlers.Ports{First: uint16(from), Last: uint16(to)}, sound
-}
-
-func (p *parser) prefix(t text) (netip.Prefix, bool) {
-	prefix, err := netip.ParsePrefix(t.value)
-	switch {
-	case err != nil:
-		p.report(t.line, t.path, "is no network, takes one like 10.0.0.0/8 or fd00::/8%s", networkHint(t))
-		return prefix, false
-	case handlers.CheckPrefix(prefix) == nil:
-		return prefix, true
-	case t.expanded:
-		p.report(t.line, t.path, "has bits set after its length, or is no IPv4 network in its own form")
-	default:
-		p.report(t.line, t.path, "%v", handlers.CheckPrefix(prefix))
-	}
-	return prefix, false
-}
-
-// networkHint is for an address that lacks its length.
-func networkHint(t text) string {
-	address, err := netip.ParseAddr(t.value)
-	if err != nil || t.expanded || address.Zone() != "" {
-		return ""
-	}
-	address = address.Unmap()
-	return fmt.Sprintf("; did you mean %v/%d?", address, address.BitLen())
-}
-
-func (p *parser) webhookTimeout(fields map[string]entry) time.Duration {
-	return p.timeout(fields["timeout"], DefaultTimeout)
-}
-
-// timeout reads a duration; an entry without value is one that the file doesn't hold.
-func (p *parser) timeout(e entry, otherwise time.Duration) time.Duration {
-	if e.value == nil {
-		return otherwise
-	}
-	t, ok := p.text(e.value, e.path)
-	if !ok {
-		return otherwise
-	}
-	timeout, err := time.ParseDuration(t.value)
-	// Only units that a person writes; a digit first leaves signs out.
-	if err != nil || t.value[0] < '0' || t.value[0] > '9' || strings.ContainsAny(t.value, "nuµμ") {
-		p.report(t.line, t.path, "is no duration, takes one like 10s, 500ms or 1m30s")
-	} else if timeout < MinTimeout || timeout > MaxTimeout {
-		p.report(t.line, t.path, "is out of range, takes 100ms to 900s")
-	}
-	return timeout
 }

@@ -27,21 +27,24 @@ func environment(name string) (string, bool) {
 		"BAD_URL":    "ftp://hunter2:hunter2@/hunter2#hunter2",
 		"BAD_SECRET": "whsec_hunter2",
 		"PORT":       "8080",
-		"BAD":        "hunter2",
-		"YAML":       "hunter2\", allow_http: true, x: \"\n  - hunter2",
-		"NESTED":     "${CRM_URL}",
-		"TRUE":       "true",
-		"TIMEOUT":    "3s",
-		"NETWORK":    "10.1.0.0/16",
-		"LOOSE":      "10.1.2.3/16",
-		"TYPE":       "order.archived",
-		"BLANK":      "  ",
-		"NAME":       "crm",
-		"TOPIC":      "arn:aws:sns:eu-west-1:123456789012:hunter2.fifo",
-		"MAIL":       "hunter2@a.test",
-		"BYTES":      "1048576",
-		"COUNT":      "12",
-		"STATUS":     "404",
+		"SNIPPET":    "200",
+
+		"CERTIFICATE": client().certificate, "KEY": client().key, "OTHER_KEY": client().otherKey,
+		"BAD":     "hunter2",
+		"YAML":    "hunter2\", allow_http: true, x: \"\n  - hunter2",
+		"NESTED":  "${CRM_URL}",
+		"TRUE":    "true",
+		"TIMEOUT": "3s",
+		"NETWORK": "10.1.0.0/16",
+		"LOOSE":   "10.1.2.3/16",
+		"TYPE":    "order.archived",
+		"BLANK":   "  ",
+		"NAME":    "crm",
+		"TOPIC":   "arn:aws:sns:eu-west-1:123456789012:hunter2.fifo",
+		"MAIL":    "hunter2@a.test",
+		"BYTES":   "1048576",
+		"COUNT":   "12",
+		"STATUS":  "404",
 
 		"arn:aws:secretsmanager:eu-west-1:123456789012:secret:shop/crm-AbCdEf#url": "https://crm.example.com/hunter2",
 	}[name]
@@ -61,6 +64,11 @@ destinations:
       secrets: ["${CRM_SECRET}", "${OLD_SECRET}"]
       timeout: 1m30s
       allow_http: false
+      headers: {Authorization: "Bearer ${NAME}", X-Team: orders}
+      client_certificate: ${CERTIFICATE}
+      client_key: ${KEY}
+      ca: ${CERTIFICATE}
+      response_snippet: ${SNIPPET}
       allow_ports: [8443, 9000-9010, "${PORT}"]
       allow_private: [10.0.0.0/8, "fd00::/8", "${NETWORK}"]
   billing-2.eu:
@@ -87,8 +95,10 @@ routes:
 		Known: []string{"order.archived", "order.archived.v2", "1"},
 		Destinations: map[string]routes.Destination{
 			"crm": {Timeout: 90 * time.Second, HTTP: &handlers.HTTPConfig{
-				URL:        "https://crm.example.com/hook?token=hunter2",
-				Secrets:    []string{secretOf("s"), secretOf("o")},
+				URL:               "https://crm.example.com/hook?token=hunter2",
+				Secrets:           []string{secretOf("s"), secretOf("o")},
+				Headers:           map[string]string{"Authorization": "Bearer crm", "X-Team": "orders"},
+				ClientCertificate: client().certificate, ClientKey: client().key, CA: client().certificate, ResponseSnippet: 200,
 				AllowPorts: []handlers.Ports{{First: 8443, Last: 8443}, {First: 9000, Last: 9010}, {First: 8080, Last: 8080}},
 				AllowPrivate: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.1.0.0/16"),
@@ -144,7 +154,7 @@ routes.yaml:8: destinations.crm.http.secrets[1]: environment variable MISSING is
 routes.yaml:8: destinations.crm.http.secrets[0]: is not standard base64 after its prefix, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
 routes.yaml:8: destinations.crm.http.secrets[2]: starts with neither whsec_ nor whsk_, takes whsec_ and base64 of 24 to 64 bytes, or whsk_ and base64 of an ed25519 key
 routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 900s
-routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, allow_http, allow_ports, allow_private
+routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, headers, client_certificate, client_key, ca, response_snippet, allow_http, allow_ports, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
 routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
 routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, endpoints, sns, ses, concurrency, rate, circuit, max_age, discard_on, snooze_on, envelope, source, dataschema
