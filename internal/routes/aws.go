@@ -75,7 +75,7 @@ func (p *parser) ses(kind entry) Destination {
 		config.ReplyTo = p.list(answers, "reply_to", seen)
 	}
 	p.reportFields(config.Faults(), seen)
-	return Destination{SES: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+	return Destination{SES: &config, Timeout: p.timeout(fields["timeout"])}
 }
 
 // positive returns a whole number above zero, or zero once a fault was reported.

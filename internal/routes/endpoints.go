@@ -15,7 +15,7 @@ func (p *parser) endpoints(kind entry) Destination {
 	config := handlers.EndpointsConfig{By: p.required(kind, fields, "by", seen)}
 	p.network(fields, &config.HTTP)
 	p.reportFields(config.Faults(), seen)
-	return Destination{Endpoints: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+	return Destination{Endpoints: &config, Timeout: p.timeout(fields["timeout"])}
 }
 
 // UsesEndpoints tells whether some destination needs [Options].Endpoints and Secret.

@@ -22,7 +22,7 @@ func (p *parser) http(kind entry) Destination {
 	if blocked := config.BlockedHost(); blocked != nil {
 		p.report(seen["url"].line, seen["url"].path, "%s", blocked.Problem)
 	}
-	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+	return Destination{HTTP: &config, Timeout: p.timeout(fields["timeout"])}
 }
 
 // requestFields are the fields of a webhook that say how its requests are made, but not where to and signed with what.

@@ -95,14 +95,14 @@ func networkHint(t text) string {
 	return fmt.Sprintf("; did you mean %v/%d?", address, address.BitLen())
 }
 
-// timeout reads a duration; an entry without value is one that the file doesn't hold.
-func (p *parser) timeout(e entry, otherwise time.Duration) time.Duration {
+// timeout reads a duration; an entry without value is one that the file doesn't hold, and gives the default.
+func (p *parser) timeout(e entry) time.Duration {
 	if e.value == nil {
-		return otherwise
+		return DefaultTimeout
 	}
 	t, ok := p.text(e.value, e.path)
 	if !ok {
-		return otherwise
+		return DefaultTimeout
 	}
 	timeout, err := time.ParseDuration(t.value)
 	// Only units that a person writes; a digit first leaves signs out.

@@ -31,7 +31,7 @@ func (p *parser) sns(kind entry) Destination {
 		seen["max_message_bytes"] = text{line: limit.value.Line, path: limit.path}
 	}
 	p.reportFields(config.Faults(), seen)
-	return Destination{SNS: &config, Timeout: p.timeout(fields["timeout"], DefaultTimeout)}
+	return Destination{SNS: &config, Timeout: p.timeout(fields["timeout"])}
 }
 
 func (p *parser) maximum(limit entry, config *handlers.SNSConfig) {
