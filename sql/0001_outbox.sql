@@ -145,6 +145,81 @@ begin
 end
 $$;
 
+-- Looks for the first fresh row of these types that may be claimable, through the aggregates: where few of them have many
+-- rows that wait, that is quicker than to read past those rows. complete is false, and the rest is void, when there are
+-- more than 10,000 aggregates. place: that row's position, or null when there is none; last: the last fresh row's;
+-- waits_until: when the first of those that block the rest is due, null when some are blocked otherwise; leased: aggregates
+-- whose oldest row is leased.
+create function public.outbox_first_free(
+  p_event_types text[], p_passable text[],
+  out complete boolean, out place bigint, out last bigint, out waits_until timestamptz, out leased jsonb)
+language plpgsql volatile
+set search_path = public, pg_catalog
+set enable_bitmapscan = off
+set enable_seqscan = off
+set enable_sort = off
+set enable_indexscan = on
+set enable_nestloop = on
+set max_parallel_workers_per_gather = 0
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+begin
+  with recursive aggregates as (
+    (select e.aggregate_type, e.aggregate_id, 1 as n
+     from outbox_events e
+     where e.unfinished
+     order by e.aggregate_type, e.aggregate_id, e.position
+     limit 1)
+    union all
+    select x.aggregate_type, x.aggregate_id, a.n + 1
+    from aggregates a
+    cross join lateral (
+      select e.aggregate_type, e.aggregate_id
+      from outbox_events e
+      where e.unfinished and (e.aggregate_type, e.aggregate_id) > (a.aggregate_type, a.aggregate_id)
+      order by e.aggregate_type, e.aggregate_id, e.position
+      limit 1
+    ) x
+    where a.n <= 10000
+  ), heads as (
+    select a.aggregate_type, a.aggregate_id, h.position,
+      h.event_type = any (p_event_types) and h.available_at <= now() as due,
+      h.status = 'processing' and h.available_at > now() as leased,
+      case when h.status <> 'processing' and h.available_at > now() then h.available_at end as waits_until
+    from aggregates a
+    left join lateral ( -- an aggregate whose rows all may be passed has no head
+      select o.position, o.event_type, o.status, o.available_at
+      from outbox_events o
+      where o.unfinished and o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id
+        and o.event_type <> all (p_passable)
+      order by o.position
+      limit 1
+    ) h on true
+    where (select max(c.n) from aggregates c) <= 10000
+  )
+  select coalesce((select max(a.n) from aggregates a), 0) <= 10000, min(h.position) filter (where h.due),
+    case when bool_and(h.due or h.waits_until is not null) then min(h.waits_until) end,
+    jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.leased)
+  into complete, place, waits_until, leased
+  from heads h;
+  if complete and place is null then
+    select max(f.position) into last
+    from unnest(p_event_types) as t (event_type)
+    cross join lateral (
+      select e.position
+      from outbox_events e
+      where e.unfinished and e.event_type = t.event_type and e.wake_at is null
+      order by e.wake_at desc, e.position desc
+      limit 1
+    ) f;
+  end if;
+end
+$$;
+
 -- Claims runs of rows for one worker, and leases each row under a fresh token: the one implementation behind every claim.
 --
 -- Of each free aggregate up to p_lane_depth consecutive rows are taken, its oldest first, up to the first that may not be
@@ -205,6 +280,8 @@ as $$
 #variable_conflict use_column
 declare
   c_effort   constant int := 10000;      -- rows
+  c_exact    constant int := 1000;       -- delayed rows due, up to which the oldest comes first
+  c_patience constant int := 2000;       -- rows without one to take
   c_bytes    constant bigint := 8388608;
   c_trust    constant interval := '30 seconds';  -- how long a cursor's word for blocked rows is taken at most
   c_last     constant bigint := 9223372036854775807;
@@ -223,6 +300,8 @@ declare
   v_woken    bigint := coalesce((p_cursor ->> 'wakePosition')::bigint, c_first);
   v_window   int;  -- fresh rows read of each type
   v_delayed  int;  -- delayed rows read of each type
+  v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
+  v_wide     boolean := coalesce((p_cursor ->> 'wide')::boolean, false);  -- looking ahead was of no use
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
@@ -230,7 +309,9 @@ declare
   v_pick     record;
   v_lock     record;
   v_left     record;
+  v_ahead    record;
   v_taken    int;
+  v_futile   int := 0;  -- rows read since one was taken
 begin
   -- A missing filter must never widen into "everything".
   if p_event_types is null or cardinality(p_event_types) = 0 then
@@ -252,7 +333,7 @@ begin
     where t is not null and t <> all (v_types) and t <> all (v_held));
   v_window := case when p_lost = 'recover' then 0
                    else greatest(v_wanted / greatest(cardinality(v_types), 1), (p_cursor ->> 'window')::int, 8) end;
-  v_delayed := case when p_lost = 'recover' then 0 else 1000 end;
+  v_delayed := case when p_lost = 'recover' then 0 else least(greatest(2 * v_wanted, 64), c_exact + 1) end;
 
   perform outbox_discard_spent(v_types, v_ceiling);
   loop
@@ -330,7 +411,7 @@ begin
     ), picks as materialized (
       select r.id, r.position, r.wake_at is not null as delayed from rows r where r.free order by r.rank, r.position
     )
-    select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.rows as effort,
+    select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.delayed_cut, h.rows as effort,
            (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.lost and r.rank = 1) as lost,
            (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.leased and r.rank = 1) as leased,
            (select coalesce(bool_and(r.waits_until is not null), true) from rows r where r.rank = 1) as blocked,
@@ -348,6 +429,24 @@ begin
                where e.delayed_cut order by e.wake_at, d.position limit 1) w on true
     left join (select array_agg(p.id) as ids, array_agg(p.position) as positions, array_agg(p.delayed) as delayed
                from picks p) k on true;
+    -- Oldest first needs all delayed rows at once. Of very many those due first come first.
+    if v_pick.delayed_cut and v_delayed <= c_exact and not v_many then
+      v_many := c_exact < (select count(*) from (
+        select
+        from unnest(v_types) as t (event_type)
+        cross join lateral (
+          select from outbox_events e
+          where e.unfinished and e.event_type = t.event_type and e.wake_at <= now()
+            and (e.wake_at, e.position) > (v_wake, v_woken)
+          order by e.wake_at, e.position
+          limit c_exact + 1
+        ) d
+        limit c_exact + 1) due);
+      if not v_many then
+        v_delayed := c_exact + 1;
+        continue;
+      end if;
+    end if;
     v_effort := v_effort + 1 + v_pick.effort;
     v_lost := v_lost || coalesce(v_pick.lost, '[]');
     v_leased := v_leased || coalesce(v_pick.leased, '[]');
@@ -423,13 +522,29 @@ begin
     end if;
     v_end := not (v_pick.more or v_left.fresh is not null or v_left.delayed);
     v_wanted := v_wanted - v_taken;
+    v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
     exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
     v_window := case when v_taken = 0 then least(v_window * 4, c_effort)
                      else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
+    -- 5. After many rows that all wait, look ahead.
+    if v_futile >= c_patience and not v_wide then
+      select * into v_ahead from outbox_first_free(v_types, v_passable);
+      v_ahead.place := case when v_ahead.complete then coalesce(v_ahead.place - 1, v_ahead.last) end;
+      v_wide := coalesce(v_ahead.place - v_fresh < 10 * c_patience, true);
+      if v_ahead.place > v_fresh then
+        v_leased := v_leased || coalesce(v_ahead.leased, '[]');
+        if v_blocked = v_fresh and v_ahead.waits_until is not null then
+          v_blocked := v_ahead.place;
+          v_blocked_until := least(v_blocked_until, v_ahead.waits_until, now() + c_trust);
+        end if;
+        v_fresh := v_ahead.place;
+        v_window := 64;
+      end if;
+    end if;
   end loop;
   state := jsonb_build_object('end', v_end, 'lost', v_lost, 'leased', v_leased, 'cursor', jsonb_build_object(
     'fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken, 'window', case when v_taken = 0 then v_window end,
-    'blocked', v_blocked, 'blockedUntil', v_blocked_until));
+    'blocked', v_blocked, 'blockedUntil', v_blocked_until, 'many', v_many, 'wide', v_wide));
   return next; -- the other columns are null
 end
 $$;

@@ -34,6 +34,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, edits ...edit) {
 
 const (
 	claimLanes = "outbox_claim_lanes"
+	firstFree  = "outbox_first_free"
 	settleRows = "outbox_settle"
 )
 
@@ -41,7 +42,8 @@ const (
 // only thousands of rows would.
 func narrow() []edit {
 	return []edit{
-		{claimLanes, "else 1000 end", "else 5 end"},
+		{claimLanes, "c_exact    constant int := 1000", "c_exact    constant int := 4"},
+		{claimLanes, "c_patience constant int := 2000", "c_patience constant int := 3"},
 		{claimLanes, "c_effort   constant int := 10000", "c_effort   constant int := 20"},
 	}
 }
@@ -82,6 +84,9 @@ func brokenSQL() map[string]edit {
 		"lost lanes are not told":                         {claimLanes, "v_lost || coalesce(v_pick.lost, '[]')", "v_lost"},
 		"leased lanes are not told":                       {claimLanes, "v_leased || coalesce(v_pick.leased, '[]')", "v_leased"},
 		"recovering takes younger rows":                   {claimLanes, "order by r.rank, r.position", "order by r.rank, r.position desc"},
+		"free rows are looked past":                       {firstFree, "h.available_at <= now() as due", "false as due"},
+		"lost rows are looked past":                       {firstFree, "<= now() as due", "<= now() and h.status <> 'processing' as due"},
+		"leases are taken for waits":                      {firstFree, "case when bool_and(h.due or h.waits_until is not null) then min(h.waits_until) end", "min(h.waits_until)"},
 		"spent rows are kept":                             {"outbox_discard_spent", "s.attempts >= p_max_attempts", "s.attempts > p_max_attempts"},
 		"the token does not matter":                       {settleRows, "where l.held_under = l.token and ", "where "},
 		"finished rows are settled":                       {settleRows, "where e.status = 'processing'\n      for", "where e.status <> 'pending'\n      for"},
