@@ -7,13 +7,12 @@ import (
 
 // endpoints reads the kind endpoints: webhooks whose URLs and secrets are in the database.
 func (p *parser) endpoints(kind entry) Destination {
-	fields, ok := p.fields(kind.value, kind.path, "by", "timeout", "allow_http", "allow_ports", "allow_private")
+	fields, ok := p.fields(kind.value, kind.path, append([]string{"by"}, requestFields()...)...)
 	if !ok {
 		return Destination{}
 	}
 	seen := places{}
-	config := handlers.EndpointsConfig{By: p.required(kind, fields, "by", seen)}
-	p.network(fields, &config.HTTP)
+	config := handlers.EndpointsConfig{HTTP: p.request(kind, fields, seen), By: p.required(kind, fields, "by", seen)}
 	p.reportFields(config.Faults(), seen)
 	return Destination{Endpoints: &config, Timeout: p.timeout(fields["timeout"])}
 }

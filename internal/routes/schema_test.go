@@ -298,7 +298,7 @@ func fileCases() []fileCase {
 		{name: "message bytes unset variable", file: withSNS("max_message_bytes: '${MISSING}'"), fault: "max_message_bytes: environment variable MISSING", schemaBlind: true},
 
 		{name: "endpoints", file: withKind("endpoints: {by: payload.tenant_id}")},
-		{name: "endpoints all", file: withKind("endpoints: {by: metadata.a.b, timeout: 3s, allow_http: true, allow_ports: [8443], allow_private: [10.0.0.0/8]}")},
+		{name: "endpoints all", file: withKind("endpoints: {by: metadata.a.b, timeout: 3s, headers: {X-From: us}, response_snippet: 100, allow_http: true, allow_ports: [8443], allow_private: [10.0.0.0/8]}")},
 		{name: "endpoints by aggregate", file: withKind("{endpoints: {by: aggregate_id}, snooze_on: [endpoint_missing, 404]}")},
 		{name: "endpoints by variable", file: withKind("endpoints: {by: '${NAME}.x'}"), fault: "4: destinations.crm.endpoints.by: takes aggregate_id, aggregate_type, or a field", schemaBlind: true},
 		{name: "endpoints by nothing", file: withKind("endpoints: {}"), fault: "4: destinations.crm.endpoints.by: takes aggregate_id"},
@@ -306,7 +306,7 @@ func fileCases() []fileCase {
 		{name: "endpoints by the payload", file: withKind("endpoints: {by: payload}"), fault: "endpoints.by: takes aggregate_id"},
 		{name: "endpoints by another column", file: withKind("endpoints: {by: event_type}"), fault: "endpoints.by: takes aggregate_id"},
 		{name: "endpoints network", file: withKind("endpoints: {by: aggregate_id, allow_private: [10.0.0.1/8]}"), fault: "endpoints.allow_private[0]: 10.0.0.1/8 has bits set", schemaBlind: true},
-		{name: "endpoints field of http", file: withKind("endpoints: {by: aggregate_id, url: 'https://hunter2.test'}"), fault: `endpoints: unknown key "url", takes by, timeout, allow_http, allow_ports, allow_private`},
+		{name: "endpoints field of http", file: withKind("endpoints: {by: aggregate_id, url: 'https://hunter2.test'}"), fault: `endpoints: unknown key "url", takes by, timeout, headers, client_certificate, client_key, ca, response_snippet, allow_http, allow_ports, allow_private`},
 		{name: "endpoints reason of sns", file: withKind("{endpoints: {by: aggregate_id}, discard_on: [sns_throttled]}"), fault: "discard_on[0]: is no reason", schemaBlind: true},
 		{name: "ses", file: withSES("")},
 		{name: "ses all", file: withSES("configuration_set: orders_1-a, reply_to: ['Help <help@a.test>', '${MAIL}'], timeout: 3s")},
