@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -52,6 +53,9 @@ type Cloud struct {
 	sns   *sns.Client // these ask kumo itself
 	sqs   *sqs.Client
 	ses   *sesv2.Client
+
+	batches  atomic.Bool // the front plays PublishBatch
+	requests atomic.Int64
 
 	mu    sync.Mutex
 	calls []Call

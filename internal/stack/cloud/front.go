@@ -45,6 +45,20 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	form, err := url.ParseQuery(string(body))
+	action := form.Get("Action")
+	if err == nil && (action == "Publish" || action == "PublishBatch") {
+		c.requests.Add(1)
+	}
+	if err == nil && action == "PublishBatch" && c.batches.Load() {
+		c.publishBatch(w, r, form)
+		return
+	}
+	c.deliver(w, r, body)
+}
+
+// deliver does what a request asks for, or answers the fault that is due.
+func (c *Cloud) deliver(w http.ResponseWriter, r *http.Request, body []byte) {
 	call, ok := parse(r.URL.Path, body)
 	if !ok {
 		c.proxy.ServeHTTP(w, r)

@@ -61,6 +61,7 @@ func Serve(ctx context.Context, root, folder string) (err error) {
 		return err
 	}
 	defer s.cloud.Close()
+	s.cloud.PlayBatches()
 	return s.run(ctx)
 }
 

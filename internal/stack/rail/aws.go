@@ -29,6 +29,7 @@ func newAmazon(ctx context.Context, emulator *cloud.Emulator, journal *journal) 
 	if a.Cloud, err = emulator.Front(a.fault); err != nil {
 		return nil, err
 	}
+	a.PlayBatches()
 	err = a.create(ctx, stock)
 	if err == nil {
 		err = a.CreateTemplate(ctx, receiptTemplate, receiptSubject, receiptText)
@@ -125,7 +126,7 @@ func (a *amazon) received(ctx context.Context, into *arrivals) error {
 	if into.mails, err = a.Mails(ctx); err != nil {
 		return err
 	}
-	into.calls = a.Calls()
+	into.calls, into.snsRequests = a.Calls(), a.Requests()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	into.lost = a.lost

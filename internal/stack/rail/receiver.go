@@ -11,6 +11,9 @@ import (
 	"github.com/openlup/outbox-dispatch/internal/stack/webhook"
 )
 
+// outageRequests is how many requests billing turns away at first.
+const outageRequests = 3
+
 // request is one webhook, as the receiver saw it.
 type request struct {
 	endpoint, id string
@@ -41,7 +44,7 @@ type receiver struct {
 }
 
 func newReceiver(journal *journal) *receiver {
-	r := &receiver{journal: journal, seen: map[string]int{}, outage: 3, secrets: map[string][]webhook.Key{
+	r := &receiver{journal: journal, seen: map[string]int{}, outage: outageRequests, secrets: map[string][]webhook.Key{
 		crm: {webhook.NewKey()}, billing: {webhook.NewKey(), webhook.NewKey()}, members: {webhook.NewKey()},
 	}}
 	r.Server = httptest.NewServer(http.HandlerFunc(r.receive))
