@@ -34,9 +34,10 @@ type fakeAWS struct {
 	url string
 
 	mu      sync.Mutex
-	secret  string   // "" answers an error
-	reads   int      // of the secret
-	regions []string // that requests were signed for, in order of their arrival
+	secret  string            // "" answers an error
+	named   map[string]string // other secrets, by their ARN
+	reads   int               // of the secret
+	regions []string          // that requests were signed for, in order of their arrival
 	topics  []url.Values
 	mails   []map[string]any
 	other   []string // requests of no known service
@@ -62,13 +63,18 @@ func (f *fakeAWS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue":
 		f.reads++
+		secret := f.secret
+		var asked struct{ SecretId string }
+		if _ = json.Unmarshal(body, &asked); f.named != nil && asked.SecretId != testARN {
+			secret = f.named[asked.SecretId]
+		}
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-		if f.secret == "" {
+		if secret == "" {
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"__type":"ResourceNotFoundException","message":"Secrets Manager can't find the specified secret."}`)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]string{"SecretString": f.secret})
+		_ = json.NewEncoder(w).Encode(map[string]string{"SecretString": secret})
 	case form.Get("Action") == "Publish":
 		f.topics = append(f.topics, form)
 		_, _ = io.WriteString(w, `<PublishResponse xmlns="http://sns.amazonaws.com/doc/2010-03-31/"><PublishResult><MessageId>m-1</MessageId></PublishResult></PublishResponse>`)
@@ -301,7 +307,7 @@ func TestSecretIsReadAgainWhenItIsOld(t *testing.T) {
 	fake := startAWS(t, testRoutes)
 	var l logs
 	a := startWithSecret(t, &l, fake)
-	grow := func() { a.rails.due = time.Time{} }
+	grow := func() { ageSecrets(a) }
 	for _, test := range []struct {
 		name, secret, payload, want string
 		reads                       int
@@ -322,7 +328,7 @@ func TestSecretIsReadAgainWhenItIsOld(t *testing.T) {
 			t.Errorf("%s: got %s after %d reads, want %s after %d", test.name, got, fake.secretReads(), test.want, test.reads)
 		}
 	}
-	if got := strings.Count(l.text.String(), "[outbox-dispatch] routes_secret_unread"); got != 1 {
+	if got := strings.Count(l.text.String(), "[outbox-dispatch] secret_unread"); got != 1 {
 		t.Errorf("got %d warnings of an unread secret, want one", got)
 	}
 }

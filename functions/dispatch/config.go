@@ -64,11 +64,14 @@ func numbers() []number {
 // config is the whole configuration, checked.
 type config struct {
 	database database.Config
-	// worker is without its store, and without registry and known types while a secret holds the routes.
+	// worker is without its store, and without registry and known types where those need a secret.
 	worker outbox.Config
-	// routesSecret is the ARN of the secret that holds the routes; empty when the worker has them.
+	// routesSecret is the ARN of the secret that holds the routes; empty when they are in routes.
 	routesSecret string
-	router       *router
+	routes       source
+	// references are to the secrets that routes need.
+	references []string
+	router     *router
 	// schema is the version that the deployment's migration left behind; zero means that nobody said.
 	schema int
 }
@@ -99,7 +102,8 @@ func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (
 		Snooze: seconds(snooze), MaxSnoozes: values[maxSnoozes], Concurrency: values[concurrency],
 		Linger: seconds(linger), Retention: outbox.Retention{Processed: kept[keepProcessed], Discarded: kept[keepDiscarded]},
 	}
-	c.router = &router{getenv: getenv, cloud: cloud{load: load, conns: c.worker.Concurrency}}
+	services := &cloud{load: load, conns: c.worker.Concurrency}
+	c.router = &router{getenv: getenv, cloud: services, secrets: &secrets{cloud: services}}
 	faults = append(faults, c.loadRoutes(ctx, getenv))
 	var schemaErr, databaseErr error
 	c.schema, schemaErr = readSchemaVersion(getenv)
@@ -110,7 +114,7 @@ func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (
 	return c, nil
 }
 
-// loadRoutes gives the worker its routes, or finds out which secret holds them.
+// loadRoutes gives the worker its routes, or finds out which secrets they need.
 func (c *config) loadRoutes(ctx context.Context, getenv func(string) string) error {
 	arn := getenv(routesARN)
 	if arn != "" {
@@ -122,11 +126,14 @@ func (c *config) loadRoutes(ctx context.Context, getenv func(string) string) err
 		c.routesSecret = arn
 		return nil
 	}
-	text, name, err := readRoutes(getenv)
-	if err != nil {
+	var err error
+	if c.routes, err = readRoutes(getenv); err != nil {
 		return err
 	}
-	return c.router.route(ctx, &c.worker, text, name)
+	if c.references, err = c.router.check(c.routes); err != nil || len(c.references) > 0 {
+		return err
+	}
+	return c.router.route(ctx, &c.worker, c.routes, nil)
 }
 
 // readSchemaVersion returns the version that a deployment says its migration left behind, or zero.

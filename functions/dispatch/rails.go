@@ -1,22 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/openlup/outbox-dispatch/outbox"
-)
-
-const (
-	// secretLife is how long routes out of a secret are used before it is read again.
-	secretLife = 10 * time.Minute
-	// secretRetry is the pause before a secret that could not be read again is tried once more.
-	secretRetry = time.Minute
 )
 
 // rail is what the configuration makes of the routes.
@@ -36,68 +29,80 @@ func newRail(c outbox.Config) (*rail, error) {
 // rails gives each invocation the rail of the routes as they are then. It is safe for concurrent use.
 type rails struct {
 	config config // with the worker's store
-	logger *slog.Logger
+	fixed  bool   // no secret can change anything
 
-	mu   sync.Mutex // held while the secret is read, so that invocations that overlap read it once
-	now  *rail      // nil: the secret was never read, or never held routes that can be used
-	text string     // the secret that now was made of
-	due  time.Time  // when to read the secret again, wall clock: the other one may stand still in a frozen sandbox
+	mu         sync.Mutex
+	now        *rail             // nil: there never were routes that can be used, or they have a fault now
+	routes     source            // what now was made of
+	references []string          // of those
+	values     map[string]string // of the references
 }
 
-// newRails makes the rail at once unless a secret holds its routes.
+// newRails makes the rail at once unless it takes a secret.
 func newRails(c config, logger *slog.Logger) (*rails, error) {
-	r := &rails{config: c, logger: logger}
-	if c.routesSecret != "" {
+	c.router.secrets.logger = logger
+	r := &rails{config: c}
+	if c.routesSecret != "" || len(c.references) > 0 {
 		return r, nil
 	}
 	var err error
+	r.fixed = true
 	r.now, err = newRail(c.worker)
 	return r, err
 }
 
-// current returns the rail, after reading the secret when that is due. A secret that cannot be read again leaves the
-// rail as it is; one whose routes have a fault is an error until they are mended, as in a process that starts with it.
+// current returns the rail, after reading those secrets for which that is due. One that cannot be read again changes
+// nothing; one with a fault is an error until it is mended, as in a process that starts with it.
 func (r *rails) current(ctx context.Context) (*rail, error) {
-	if r.config.routesSecret == "" {
+	if r.fixed {
 		return r.now, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.now != nil && time.Now().Round(0).Before(r.due) {
-		return r.now, nil
-	}
-	text, err := r.read(ctx)
-	switch {
-	case err != nil && r.now != nil:
-		r.due = time.Now().Round(0).Add(secretRetry)
-		r.logger.LogAttrs(ctx, slog.LevelWarn, "[outbox-dispatch] routes_secret_unread", slog.String("error", err.Error()))
-		return r.now, nil
-	case err != nil:
-		return nil, fmt.Errorf("%s: read the secret: %w", routesARN, err)
-	}
-	if r.now == nil || text != r.text {
+	if err := r.refresh(ctx); err != nil {
 		r.now = nil
-		made := r.config.worker
-		if err := r.config.router.route(ctx, &made, []byte(text), routesARN); err != nil {
-			return nil, err
-		}
-		if r.now, err = newRail(made); err != nil {
-			return nil, err
-		}
-		r.text = text
+		r.config.router.secrets.forget() // so that the next invocation sees it mended
+		return nil, err
 	}
-	r.due = time.Now().Round(0).Add(secretLife)
 	return r.now, nil
 }
 
-func (r *rails) read(ctx context.Context) (string, error) {
-	cfg, err := r.config.router.cloud.config(ctx)
+func (r *rails) refresh(ctx context.Context) error {
+	routes, references, err := r.read(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
-	wait := secretTimeout
-	if r.now != nil {
-		wait = secretAgain
+	values, err := r.config.router.secrets.all(ctx, references)
+	if err != nil {
+		return fmt.Errorf("%s: %w", routes.name, err)
 	}
-	return readSecret(ctx, cfg, r.config.routesSecret, wait)
+	if r.now != nil && bytes.Equal(routes.text, r.routes.text) && maps.Equal(values, r.values) {
+		return nil
+	}
+	made := r.config.worker
+	if err := r.config.router.route(ctx, &made, routes, values); err != nil {
+		return err
+	}
+	if r.now, err = newRail(made); err != nil {
+		return err
+	}
+	r.routes, r.references, r.values = routes, references, values
+	return nil
+}
+
+// read returns the routes and the references in them.
+func (r *rails) read(ctx context.Context) (source, []string, error) {
+	if r.config.routesSecret == "" {
+		return r.config.routes, r.config.references, nil
+	}
+	text, err := r.config.router.secrets.resolve(ctx, r.config.routesSecret)
+	if err != nil {
+		return source{}, nil, fmt.Errorf("%s: read the secret: %w", routesARN, err)
+	}
+	routes := source{[]byte(text), routesARN}
+	if r.now != nil && bytes.Equal(routes.text, r.routes.text) {
+		return routes, r.references, nil
+	}
+	references, err := r.config.router.check(routes)
+	return routes, references, err
 }

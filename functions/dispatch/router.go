@@ -13,21 +13,44 @@ import (
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
-// router turns the routes' text into what a worker needs. It is not safe for concurrent use.
+// router turns the routes' text into what a worker needs. It is safe for concurrent use.
 type router struct {
-	getenv func(string) string
-	cloud  cloud
+	getenv  func(string) string
+	cloud   *cloud
+	secrets *secrets
 }
 
-// route fills in the worker's registry and known types. name stands before the line in every fault.
-func (r *router) route(ctx context.Context, worker *outbox.Config, text []byte, name string) error {
-	file, err := routes.Parse(text, name, func(variable string) (string, bool) {
-		value := r.getenv(variable)
+// source is a routes file: its text, and the name that stands before the line in every fault.
+type source struct {
+	text []byte
+	name string
+}
+
+// check reports what can be told of the routes without their secrets, and returns the references to those.
+func (r *router) check(from source) (references []string, err error) {
+	_, unknown, err := routes.Check(from.text, from.name, r.lookup(nil), routes.IsSecret)
+	return secretsAmong(unknown), err
+}
+
+// lookup gives variables of the environment, and those secrets.
+func (r *router) lookup(secrets map[string]string) routes.Lookup {
+	return func(name string) (string, bool) {
+		if routes.IsSecret(name) {
+			value, found := secrets[name]
+			return value, found
+		}
+		value := r.getenv(name)
 		return value, value != ""
-	})
+	}
+}
+
+// route fills in the worker's registry and known types. secrets are those that the routes refer to.
+func (r *router) route(ctx context.Context, worker *outbox.Config, from source, secrets map[string]string) error {
+	file, err := routes.Parse(from.text, from.name, r.lookup(secrets))
 	if err != nil {
 		return err
 	}
+	name := from.name
 	options := routes.Options{Concurrency: worker.Concurrency}
 	if destination := file.FirstOnAWS(); destination != "" {
 		if options.AWS, err = r.cloud.config(ctx); err != nil {
@@ -50,25 +73,25 @@ func (r *router) route(ctx context.Context, worker *outbox.Config, text []byte, 
 	return errors.Join(faults...)
 }
 
-// readRoutes returns the routes that are in the environment or in a file, and the name that their faults carry.
-func readRoutes(getenv func(string) string) (text []byte, name string, err error) {
+// readRoutes returns the routes that are in the environment or in a file.
+func readRoutes(getenv func(string) string) (source, error) {
 	if inline := getenv(routesText); inline != "" {
-		return []byte(inline), routesText, nil
+		return source{[]byte(inline), routesText}, nil
 	}
-	path, source := getenv(routesFile), routesFile
+	path, variable := getenv(routesFile), routesFile
 	if strings.Contains(path, "\n") { // the routes themselves, which an error would show
-		return nil, "", fmt.Errorf("%s: holds several lines, takes a path; the routes themselves go into %s", routesFile, routesText)
+		return source{}, fmt.Errorf("%s: holds several lines, takes a path; the routes themselves go into %s", routesFile, routesText)
 	}
 	if path == "" {
 		binary, err := os.Executable()
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: not set, and the binary's folder is unknown: %w", routesFile, err)
+			return source{}, fmt.Errorf("%s: not set, and the binary's folder is unknown: %w", routesFile, err)
 		}
-		path, source = filepath.Join(filepath.Dir(binary), "routes.yaml"), routesFile+" (not set)"
+		path, variable = filepath.Join(filepath.Dir(binary), "routes.yaml"), routesFile+" (not set)"
 	}
-	text, err = os.ReadFile(path) //nolint:gosec // the operator names the file
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: takes a readable file, or set %s: %w", source, routesText, err)
+		return source{}, fmt.Errorf("%s: takes a readable file, or set %s: %w", variable, routesText, err)
 	}
-	return text, path, nil
+	return source{text, path}, nil
 }

@@ -10,6 +10,8 @@ import (
 
 func nothing(string) (string, bool) { return "", false }
 
+func everything(string) bool { return true }
+
 // What is not at hand is no fault, and hides no other one.
 func TestCheckLeavesOutWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
@@ -33,7 +35,7 @@ routes:
   a: {to: "${R}"}
   b: {to: crm, snooze_on: ["${S}"]}
 `
-	_, unknown, err := routes.Check([]byte(file), "f", nothing)
+	_, unknown, err := routes.Check([]byte(file), "f", nothing, everything)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,15 +49,19 @@ routes:
 	if got := strings.Join(names, " "); len(unknown) != 20 || !strings.Contains(got, "secret shop/crm-AbCdEf") {
 		t.Errorf("%d unknown: %s, want all 20", len(unknown), got)
 	}
+	if _, unknown, err := routes.Check([]byte(file), "f", nothing, routes.IsSecret); len(unknown) != 1 ||
+		err == nil || strings.Count(err.Error(), "is not set") != 19 {
+		t.Errorf("%d unknown, faults\n%v\nwant the secret alone unknown", len(unknown), err)
+	}
 	broken := strings.Replace(file, "404]", "404, none]", 1)
-	if _, _, err := routes.Check([]byte(broken), "f", nothing); err == nil || strings.Contains(err.Error(), "\n") ||
+	if _, _, err := routes.Check([]byte(broken), "f", nothing, everything); err == nil || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), "f:10: destinations.crm.discard_on[2]: is no reason") {
 		t.Errorf("faults %v, want the one that does not depend on anything unknown", err)
 	}
 	// Where all is known a check is what the function does.
 	for _, test := range fileCases() {
 		_, parseErr := routes.Parse([]byte(test.file), "f", environment)
-		_, unknown, err := routes.Check([]byte(test.file), "f", environment)
+		_, unknown, err := routes.Check([]byte(test.file), "f", environment, everything)
 		if len(unknown) == 0 && !reflect.DeepEqual(parseErr, err) {
 			t.Errorf("%s: check says %v, want %v", test.name, err, parseErr)
 		}

@@ -15,7 +15,7 @@ type parser struct {
 	lookup Lookup
 	faults []fault
 
-	partial bool // what lookup does not know is no fault
+	leave   func(name string) bool // what lookup does not know, and is no fault
 	unknown []Unknown
 }
 
@@ -120,7 +120,7 @@ func (p *parser) text(node *yaml.Node, path string) (t text, ok bool) {
 		p.report(node.Line, path, "%s", problem)
 	}
 	for _, name := range missing {
-		if p.partial {
+		if p.leave(name) {
 			p.unknown = append(p.unknown, Unknown{Name: name, Line: node.Line, Field: path})
 		} else {
 			p.report(node.Line, path, "%s is not set", sourceLabel(name))

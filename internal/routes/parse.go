@@ -13,7 +13,8 @@ import (
 // Parse reads a routes file. name stands before the line in every fault; lookup gives the variables and secrets that
 // ${NAME} in a value stands for. The error joins all faults, in order of their lines; the File is then empty.
 func Parse(data []byte, name string, lookup Lookup) (File, error) {
-	return (&parser{name: name, lookup: lookup}).parse(data)
+	p := &parser{name: name, lookup: lookup, leave: func(string) bool { return false }}
+	return p.parse(data)
 }
 
 // Unknown is a value that a check could not look at.
@@ -28,10 +29,10 @@ type Unknown struct {
 // Label is the name as faults show it: of a secret without account and region.
 func (u Unknown) Label() string { return sourceLabel(u.Name) }
 
-// Check is [Parse] where not all variables and secrets are at hand: what lookup does not know is no fault but unknown, and
-// the fields that hold it are not looked at. The File is for looking at only.
-func Check(data []byte, name string, lookup Lookup) (File, []Unknown, error) {
-	p := &parser{name: name, lookup: lookup, partial: true}
+// Check is [Parse] where not all variables and secrets are at hand: what lookup does not know is no fault but unknown,
+// where leave says so by its name, and the fields that hold it are not looked at. The File is for looking at only.
+func Check(data []byte, name string, lookup Lookup, leave func(name string) bool) (File, []Unknown, error) {
+	p := &parser{name: name, lookup: lookup, leave: leave}
 	file, err := p.parse(data)
 	return file, p.unknown, err
 }

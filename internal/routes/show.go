@@ -30,7 +30,14 @@ func variableLabel(name string) string {
 // sourceLabel is what a value comes from, as faults show it: a secret by its name, without account and region.
 func sourceLabel(name string) string {
 	if IsSecret(name) {
-		return "secret " + shorten(name[strings.LastIndex(name, ":")+1:])
+		secret, key, hasKey := strings.Cut(strings.SplitN(name, ":", 7)[6], "#")
+		switch {
+		case hasKey && looksSecret(key):
+			return "secret " + shorten(secret) + "#" + hidden
+		case hasKey:
+			return "secret " + shorten(secret) + "#" + shorten(key)
+		}
+		return "secret " + shorten(secret)
 	}
 	return "environment variable " + variableLabel(name)
 }

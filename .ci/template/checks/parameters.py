@@ -49,6 +49,7 @@ GOOD = {
         "MigrationRun": "2",
         "Routes": '{"version": 1}',
         "RoutesSecretArn": secret("shop/routes", "us-east-1"),
+        "SecretArns": f"{secret('shop/crm')},{secret('shop/erp', 'us-east-1')}",
         "SnsTopicArns": TOPICS,
         "SnsKmsKeyArns": key("topics"),
         "SesArns": SES,
@@ -84,6 +85,10 @@ PATTERNS = {
     "DatabaseSecretArn": (
         ["", secret("shop/db"), secret("rds!cluster-0a1b2c3d"), "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:db-AbC123"],
         ["shop/db", secret("shop/db")[:-7], "arn:aws:ssm:eu-central-1:123456789012:parameter/db-AbC123", secret("*")],
+    ),
+    "SecretArns": (
+        ["", secret("shop/crm"), f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:shop/endpoints/*"],
+        ["*", "shop/crm", secret("shop/crm")[:-7], secret("shop/crm") + "#key", secret("*"), f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:*", f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:shop*"],
     ),
     "DatabaseResourceId": (["", "db-ABC123", "cluster-0DEF", "prx-0abc"], ["shop", "*", "arn:aws:rds:x", "db-*"]),
     "DatabaseUser": (["", "outbox", "app_1"], ["*", "a/b", "${x}"]),

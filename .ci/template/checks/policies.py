@@ -51,7 +51,7 @@ def expected(x):
     for role in ("DispatchRole", "ScheduleRole"):
         grant(role, ["sqs:SendMessage"], ["${DeadLetters.Arn}"])
     read = ["secretsmanager:GetSecretValue"]
-    grant("DispatchRole", read, split(p["DatabaseSecretArn"]) + split(p["RoutesSecretArn"]))
+    grant("DispatchRole", read, split(p["DatabaseSecretArn"]) + split(p["RoutesSecretArn"]) + split(p["SecretArns"]))
     migration = p["MigrationSecretArn"] or ("" if p["MigrationUrl"] else p["DatabaseSecretArn"])
     grant("MigrateRole", read, split(migration))
     login = f"arn:aws:rds-db:{REGION}:{ACCOUNT}:dbuser:"
