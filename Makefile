@@ -16,14 +16,15 @@ export OUTBOX_PGBOUNCER ?= $(LOCAL)/pgbouncer
 
 TIMEOUT ?= 30
 EVENT   ?=
+FILE    ?=
 BENCH   ?=
 TESTS   ?= ./...
 VERSIONS ?= 14 15 16 17 18
 
-.PHONY: help run up down test poolers soak versions check bench bench-quick build migrate dispatch fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
+.PHONY: help run up down test poolers soak versions check bench bench-quick build migrate dispatch routes-check fmt lint api api-check consumer stack bundle build-Dispatch build-Migrate clean compiler
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: stack ## the whole rail on local parts: 600 events through the real functions to webhooks, SNS and SES
 	@$(STACK) run
@@ -72,6 +73,9 @@ migrate: stack ## the migrate function against DATABASE_URL (EVENT=file, TIMEOUT
 
 dispatch: stack ## one pass of the dispatch function against DATABASE_URL (EVENT, TIMEOUT, OUTBOX_ROUTES_FILE)
 	@$(STACK) invoke -function dispatch -timeout $(TIMEOUT) -event "$(EVENT)"
+
+routes-check: stack ## a routes file, offline: every fault with its line, or where each type goes (FILE=routes.yaml)
+	@$(STACK) routes-check "$(FILE)"
 
 fmt: $(LINT) ## format every module
 	@for m in $(MODULES); do (cd $$m && $(LINT) fmt --config $(CURDIR)/.golangci.yaml $$(go list -f '{{.Dir}}' ./...)); done

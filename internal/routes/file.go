@@ -76,6 +76,19 @@ type Destination struct {
 	SES *handlers.SESConfig
 }
 
+// Kind is the name of the destination's kind.
+func (d Destination) Kind() string {
+	switch {
+	case d.HTTP != nil:
+		return "http"
+	case d.SNS != nil:
+		return "sns"
+	case d.SES != nil:
+		return "ses"
+	}
+	return ""
+}
+
 // Options are what a file does not say about its handlers.
 type Options struct {
 	// Concurrency is the number of events delivered at once; each destination keeps that many idle connections.

@@ -17,6 +17,7 @@ const usage = `usage, in the repository's root:
   stack with-postgres [-durable] -- COMMAND...   run COMMAND with OUTBOX_TEST_DATABASE_URL set to a private PostgreSQL
   stack invoke -function NAME [-event FILE] [-timeout SECONDS]
                                                  run a function under the emulator; standard output is its reply
+  stack routes-check FILE                        checks a routes file without a network
   stack run                                      the whole rail on local parts, 600 events
   stack up [-folder DIR]                         the whole rail in the background, for exploration; prints how to use it
   stack down [-folder DIR]                       ends it, and cleans up after a crash
@@ -45,6 +46,8 @@ func run(ctx context.Context, args []string) error {
 		return withPostgres(ctx, os.Getenv(databaseVariable), args[1:])
 	case "invoke":
 		return invoke(ctx, args[1:])
+	case "routes-check":
+		return checkRoutes(args[1:], os.Getenv, os.Stdout, os.Stderr)
 	case "run":
 		return runRail(ctx, os.Getenv("NO_COLOR") != "")
 	case "up", "serve", "down":
