@@ -57,7 +57,7 @@ func (r *router) route(ctx context.Context, worker *outbox.Config, from source, 
 			return fmt.Errorf("%s: destination %s: %w", name, destination, err)
 		}
 	}
-	registry, err := routes.Registry(file, options)
+	registry, err := routes.Registry(file, options) //nolint:contextcheck // requests are made ready, none is sent
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

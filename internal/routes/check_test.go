@@ -83,3 +83,29 @@ func TestReferencesToSecretsAreRecognised(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryKindTellsItsName(t *testing.T) {
+	t.Parallel()
+	samples := map[string]string{
+		"http": "url: 'https://a.test'", "endpoints": "by: metadata.tenant", "ses": "from: a@a.test",
+		"sns": "topic_arn: 'arn:aws:sns:eu-west-1:123456789012:orders'",
+	}
+	for kind, fields := range samples {
+		file, err := routes.Parse([]byte(withKind(kind+": {"+fields+"}\n    discard_on: []")), "f", environment)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		} else if got := file.Destinations["crm"].Kind(); got != kind {
+			t.Errorf("%s: calls itself %q", kind, got)
+		}
+		if _, err := routes.Parse([]byte(withKind(kind+": {"+fields+"}\n    discard_on: [none]")), "f", environment); err == nil {
+			t.Errorf("%s: takes a reason that does not exist", kind)
+		}
+	}
+	_, err := routes.Parse([]byte("version: 1\ndestinations: {crm: {}}\nroutes: {x: {to: crm}}\n"), "f", environment)
+	if err == nil {
+		t.Fatal("a destination without a kind is accepted")
+	}
+	if _, list, _ := strings.Cut(err.Error(), "takes one of "); strings.Count(list, ",")+1 != len(samples) {
+		t.Errorf("kinds are %s, the test knows %d", list, len(samples))
+	}
+}

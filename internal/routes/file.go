@@ -81,6 +81,8 @@ func (d Destination) Kind() string {
 	switch {
 	case d.HTTP != nil:
 		return "http"
+	case d.Endpoints != nil:
+		return "endpoints"
 	case d.SNS != nil:
 		return "sns"
 	case d.SES != nil:

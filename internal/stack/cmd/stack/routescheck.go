@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/openlup/outbox-dispatch/internal/routes"
 )
@@ -19,7 +18,7 @@ func checkRoutes(args []string, getenv func(string) string, out, problems io.Wri
 	if len(args) != 1 || args[0] == "" {
 		return errors.New("routes-check: takes one file, like FILE=routes.yaml")
 	}
-	text, err := os.ReadFile(args[0])
+	text, err := os.ReadFile(args[0]) //nolint:gosec // whoever runs it names the file
 	if err != nil {
 		return fmt.Errorf("routes-check: %w", err)
 	}
@@ -48,24 +47,35 @@ func summary(name string, file routes.File, unknown []routes.Unknown) string {
 		to := file.Routes[eventType].To
 		types[to] = append(types[to], eventType)
 	}
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var rows [][3]string
 	for _, destination := range slices.Sorted(maps.Keys(file.Destinations)) {
-		fmt.Fprintf(table, "  %s\t%s\t%s\n", destination, file.Destinations[destination].Kind(), strings.Join(types[destination], ", "))
+		rows = append(rows, [3]string{destination, file.Destinations[destination].Kind(), strings.Join(types[destination], ", ")})
 	}
 	if lost := types[""]; len(lost) > 0 {
-		fmt.Fprintf(table, "  unknown\t\t%s\n", strings.Join(lost, ", "))
+		rows = append(rows, [3]string{"unknown", "", strings.Join(lost, ", ")})
 	}
 	if len(file.Known) > 0 {
-		fmt.Fprintf(table, "  other workers\t\t%s\n", strings.Join(file.Known, ", "))
+		rows = append(rows, [3]string{"other workers", "", strings.Join(file.Known, ", ")})
 	}
-	_ = table.Flush() // into memory
-	if len(unknown) == 0 {
-		return b.String()
+	align(&b, rows)
+	if len(unknown) > 0 {
+		b.WriteString("not checked, since these values are not known here:\n")
 	}
-	b.WriteString("not checked, since these values are not known here:\n")
+	rows = nil
 	for _, u := range unknown {
-		fmt.Fprintf(table, "  line %d\t%s\t%s\n", u.Line, u.Field, u.Label())
+		rows = append(rows, [3]string{fmt.Sprintf("line %d", u.Line), u.Field, u.Label()})
 	}
-	_ = table.Flush()
+	align(&b, rows)
 	return b.String()
+}
+
+// align writes rows with their first two columns as wide as need be.
+func align(b *strings.Builder, rows [][3]string) {
+	var first, second int
+	for _, row := range rows {
+		first, second = max(first, len(row[0])), max(second, len(row[1]))
+	}
+	for _, row := range rows {
+		fmt.Fprintf(b, "  %-*s  %-*s  %s\n", first, row[0], second, row[1], row[2])
+	}
 }
