@@ -34,6 +34,7 @@ type httpFault struct {
 	outcome   outbox.Outcome
 	low, high int
 	matches   func(error) bool
+	disables  bool // holds the destination until an operator resets its circuit
 }
 
 // statusFaults is the half of the table for answers; the first row that fits decides.
@@ -42,7 +43,10 @@ func statusFaults() []httpFault {
 		{reason: "http_2xx", meaning: "accepted; the body is ignored", outcome: outbox.Processed, low: 200, high: 299},
 		{reason: "http_3xx", meaning: "redirects are never followed", outcome: outbox.Retry, low: 300, high: 399},
 		{reason: "http_408", meaning: "the receiver is overloaded", outcome: outbox.Snoozed, low: 408, high: 408},
-		{reason: reasonGone, meaning: "the receiver is gone for good", outcome: outbox.Discarded, low: 410, high: 410},
+		{
+			reason: reasonGone, meaning: "the receiver is gone for good; the destination is held until an operator resets it",
+			outcome: outbox.Discarded, low: 410, high: 410, disables: true,
+		},
 		{reason: "http_425", meaning: "the receiver asks to wait", outcome: outbox.Snoozed, low: 425, high: 425},
 		{reason: "http_429", meaning: "the receiver asks to slow down", outcome: outbox.Snoozed, low: 429, high: 429},
 		{reason: "http_4xx", meaning: "any other 4xx", outcome: outbox.Retry, low: 400, high: 499},
@@ -133,6 +137,9 @@ func statusFault(response *http.Response, snippet string, now time.Time) error {
 		reason := "http_" + strconv.Itoa(code)
 		if len(details) > 0 {
 			reason += ": " + strings.Join(details, ", ")
+		}
+		if fault.disables {
+			return outbox.Disable(errors.New(reason))
 		}
 		return outcomeError(fault.outcome, reason, delay)
 	}

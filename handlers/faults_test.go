@@ -301,24 +301,6 @@ func TestHTTPClassifiesTLSFaults(t *testing.T) {
 	expect(t, outcomeOf(t, newHTTP(t, handlers.HTTPConfig{URL: old.URL, RootCAs: oldRoots}), 0), outbox.Retry, "tls_handshake_failed")
 }
 
-func TestHTTPSpeaksHTTP2(t *testing.T) {
-	t.Parallel()
-	protocols := make(chan string, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocols <- r.Proto }))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(server.Certificate())
-	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL, RootCAs: pool})
-	if _, err := handler.Handle(t.Context(), sampleEvent()); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-protocols; got != "HTTP/2.0" {
-		t.Errorf("protocol %s, want HTTP/2.0", got)
-	}
-}
-
 func TestHTTPClassifiesAnAbortedHTTP2Stream(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
@@ -416,56 +398,6 @@ func TestHTTPDoesNotReadASwitchedConnection(t *testing.T) {
 	}
 	if ctx.Err() != nil {
 		t.Error("the switched connection was waited for as long as the route allows")
-	}
-}
-
-func TestHTTPUsesAConnectionAgain(t *testing.T) {
-	t.Parallel()
-	var connections atomic.Int64
-	status := make(chan int, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.WriteHeader(<-status)
-		io.WriteString(w, strings.Repeat("x", 60<<10))
-	}))
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL})
-	for _, code := range []int{200, 500, 503, 404, 302, 410, 200} {
-		status <- code
-		_, err := handler.Handle(t.Context(), sampleEvent())
-		if (err == nil) != (code == 200) {
-			t.Errorf("%d: error %v", code, err)
-		}
-	}
-	if got := connections.Load(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
-}
-
-// A sandbox may thaw with connections that the receiver closed long ago.
-func TestHTTPReplacesADeadConnectionWithoutAnError(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int64
-	address := rawServer(t, func(c *net.TCPConn) {
-		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-		// Hang up only once the next request is there: it was sent, and is not answered.
-		requests.Add(1)
-		c.Read(make([]byte, 64<<10))
-	})
-	handler := newHTTP(t, handlers.HTTPConfig{URL: "http://" + address})
-	for range 3 {
-		if _, err := handler.Handle(t.Context(), sampleEvent()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := requests.Load(); got != 3 {
-		t.Errorf("%d answers, want 3", got)
 	}
 }
 

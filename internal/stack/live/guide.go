@@ -34,7 +34,8 @@ One event for each destination, for psql:
 
   select position, event_type, status, attempts, error from outbox_events order by position desc limit 10;
 
-Let the webhook fail, and heal (500 is retried, 503 waits for a minute, 410 discards):
+Let the webhook fail, and heal (500 is retried, 503 waits for a minute, 410 discards and holds the destination
+until select outbox_circuit_reset('webhook')):
 
   curl -d 500 {hook}/answer
   curl -d 200 {hook}/answer
