@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -48,7 +49,7 @@ func (h *SNS) HandleBatch(ctx context.Context, events []outbox.Event) []outbox.D
 }
 
 // pack puts messages of one topic together, as many as one request takes by count and by bytes: the largest first, each
-// into the first batch that has room for it.
+// into the first batch that has room for it. In a batch they are in the order of the rows, though none is promised.
 func pack(messages []*snsMessage) [][]*snsMessage {
 	type batch struct {
 		messages []*snsMessage
@@ -70,6 +71,7 @@ func pack(messages []*snsMessage) [][]*snsMessage {
 	}
 	packed := make([][]*snsMessage, len(batches))
 	for i, b := range batches {
+		slices.SortStableFunc(b.messages, func(a, b *snsMessage) int { return cmp.Compare(a.position, b.position) })
 		packed[i] = b.messages
 	}
 	return packed

@@ -84,6 +84,11 @@ func TestSNSPublishesABatchInOneRequest(t *testing.T) {
 		if fake.count("PublishBatch") != 1 || fake.count("Publish") != 0 || len(fake.messages) != 10 {
 			t.Errorf("%s: calls %v for %d messages, want one PublishBatch of ten", arn, fake.calls, len(fake.messages))
 		}
+		order := fake.taken("position")
+		slices.Reverse(order) // the fake is backward
+		if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}; !slices.Equal(order, want) {
+			t.Errorf("sent in the order %v, want %v", order, want)
+		}
 		for _, m := range fake.messages {
 			if i := slices.IndexFunc(events, func(e outbox.Event) bool { return e.ID == m.Attributes["event_id"] }); m.Body != string(events[i].Payload) ||
 				m.Attributes["aggregate_id"] != events[i].AggregateID || strings.HasSuffix(arn, ".fifo") && m.Deduplication != events[i].ID {

@@ -32,6 +32,7 @@ type snsMessage struct {
 	attributes           map[string]types.MessageAttributeValue
 	group, deduplication *string
 	size                 int
+	position             int64            // of the event
 	maximum              int              // of the topic
 	alone                bool             // it goes into no batch
 	answer               *outbox.Delivery // of a batch: where the answer belongs
@@ -48,7 +49,7 @@ func (h *SNS) message(ctx context.Context, event outbox.Event) (*snsMessage, err
 	}
 	body, _, _ := h.envelope.encode(event)
 	message := &snsMessage{
-		topic: topic, body: messageBody(body), attributes: snsAttributes(event), alone: event.Attempts > maxBatchAttempts,
+		topic: topic, body: messageBody(body), attributes: snsAttributes(event), position: event.Position, alone: event.Attempts > maxBatchAttempts,
 	}
 	if topic.fifo {
 		message.group = aws.String(groupID(event.AggregateType, event.AggregateID))
