@@ -39,6 +39,7 @@ func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logge
 	}
 	store := &postgres.Store{Pool: pool.Pool}
 	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Pruner, c.worker.Logger = store, store, store, store, logger
+	c.router.endpoints.lookup.Pool = pool.Pool
 	rails, err := newRails(c, logger)
 	if err == nil {
 		err = logStart(ctx, c, logger)

@@ -18,6 +18,8 @@ type router struct {
 	getenv  func(string) string
 	cloud   *cloud
 	secrets *secrets
+	// endpoints has its database before the first invocation.
+	endpoints endpoints
 }
 
 // source is a routes file: its text, and the name that stands before the line in every fault.
@@ -51,7 +53,7 @@ func (r *router) route(ctx context.Context, worker *outbox.Config, from source, 
 		return err
 	}
 	name := from.name
-	options := routes.Options{Concurrency: worker.Concurrency}
+	options := routes.Options{Concurrency: worker.Concurrency, Endpoints: &r.endpoints, Secret: r.endpointSecret}
 	if destination := file.FirstOnAWS(); destination != "" {
 		if options.AWS, err = r.cloud.config(ctx); err != nil {
 			return fmt.Errorf("%s: destination %s: %w", name, destination, err)
