@@ -32,6 +32,7 @@ type Server struct {
 	From string
 
 	folder  string
+	env     []string       // of the process, beside our own
 	process *guard.Process // nil until the server, or its helper, was started
 	output  *guard.Tail
 }
@@ -40,6 +41,8 @@ type Server struct {
 type Config struct {
 	// Durable makes commits wait for the disk, as in production. Tests don't care.
 	Durable bool
+	// Ahead is how far the server's clock is ahead, in whole seconds; behind if it is negative. Linux only, with a C compiler.
+	Ahead time.Duration
 	// Log receives what the server prints; nil drops it. Its last lines are in the error when it can't start.
 	Log io.Writer
 }
@@ -73,6 +76,9 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 		return err
 	}
 	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", number)
+	if s.env, err = s.clock(ctx, config.Ahead, who); err != nil {
+		return err
+	}
 	if bin := find(); bin != "" {
 		s.From = bin
 		err = s.startFound(ctx, bin, number, config, who)
@@ -108,7 +114,7 @@ func (s *Server) startFound(ctx context.Context, bin string, port int, config Co
 // QUIT is PostgreSQL's immediate shutdown.
 func (s *Server) launch(args, env []string, config Config, who *user) (err error) {
 	s.process, err = guard.Start(guard.Command{
-		Args: args, Env: who.environment(env, s.folder), User: who.credential(), Signal: "QUIT", Folder: s.folder,
+		Args: args, Env: who.environment(append(env, s.env...), s.folder), User: who.credential(), Signal: "QUIT", Folder: s.folder,
 		Output: io.MultiWriter(s.output, config.Log),
 	})
 	return err
