@@ -57,11 +57,12 @@ type delay struct {
 func playTimes(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	const clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
+	inserted := scalar[int64](t, pool, clock)
 	execute(t, pool, `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload)
 		select 'order', gen_random_uuid(), k, k, '{}' from unnest(array['ok', 'retry', 'snooze', 'discard']) k`)
-	execute(t, pool, `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload, available_at)
-		values ('order', gen_random_uuid(), 'ok', 'future', '{}', now() + interval '1 hour'),
-		       ('order', gen_random_uuid(), 'ok', 'past', '{}', now() - interval '1 second')`)
+	execute(t, pool, `insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload, created_at, available_at)
+		values ('order', gen_random_uuid(), 'ok', 'future', '{}', now(), now() + interval '1 hour'),
+		       ('order', gen_random_uuid(), 'ok', 'past', '{}', now() - interval '90 minutes', now())`)
 	f := &fates{}
 	worker := newWorker(t, pool, outbox.Config{Registry: f.registry(), Retention: outbox.Retention{Processed: time.Hour, Discarded: time.Hour}})
 	began := scalar[int64](t, pool, clock)
@@ -88,7 +89,7 @@ func playTimes(t *testing.T, pool *pgxpool.Pool) {
 			t.Errorf("%s is %v after the pass began, want %v to %v", d.of, after, d.least, d.atMost+took)
 		}
 	}
-	f.created(t, pool)
+	f.created(t, pool, time.Duration(scalar[int64](t, pool, clock)-inserted)*time.Microsecond)
 	if again := run(t, worker); again.Claimed != 0 {
 		t.Errorf("a pass right after claimed %d events, want none: nothing is due", again.Claimed)
 	}
@@ -159,7 +160,7 @@ func (f *fates) registry() outbox.Registry {
 	registry := outbox.Registry{}
 	for name, fault := range map[string]error{
 		"ok": nil, "retry": errors.New("500"), "snooze": outbox.Snooze(errors.New("503"), 2*time.Minute),
-		"discard": outbox.Discard(errors.New("410")),
+		"discard": outbox.Discard(errors.New("410")), "hold": nil,
 	} {
 		handler := outbox.HandlerFunc(func(ctx context.Context, e outbox.Event) (outbox.Receipt, error) {
 			f.lock.Lock()
@@ -175,16 +176,20 @@ func (f *fates) registry() outbox.Registry {
 	return registry
 }
 
-// created compares the time that handlers were told with the row's own.
-func (f *fates) created(t *testing.T, pool *pgxpool.Pool) {
+// created compares the times that handlers were told with the row's own; since is the time since the insert.
+func (f *fates) created(t *testing.T, pool *pgxpool.Pool, since time.Duration) {
 	t.Helper()
+	ages := map[string]time.Duration{"ok": 0, "past": 90 * time.Minute}
 	for _, e := range f.events {
 		want := scalar[int64](t, pool, "select (extract(epoch from created_at) * 1000000)::bigint from outbox_events where id = $1::text::uuid", e.ID)
 		if got := e.CreatedAt.UnixMicro(); got != want {
 			t.Errorf("%s: created at %d µs, want the row's %d", e.IdempotencyKey, got, want)
 		}
+		if age := ages[e.IdempotencyKey]; e.Age < age || e.Age > age+since {
+			t.Errorf("%s: its age is %v, want %v to %v", e.IdempotencyKey, e.Age, age, age+since)
+		}
 	}
-	if len(f.events) == 0 {
-		t.Error("nothing was delivered: the case shows nothing")
+	if len(f.events) != len(ages) {
+		t.Errorf("%d events were delivered, want %d", len(f.events), len(ages))
 	}
 }
