@@ -41,8 +41,8 @@ test: stack compiler ## every Go test of every module, race detector on, on a pr
 poolers: stack ## the store and the functions through PgBouncers in transaction mode, one before 1.21 and one after
 	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags poolers -run PgBouncer -timeout 20m ./poolers'
 
-soak: stack versions ## the long ones: PostgreSQL 14 to 18, then breaks of the way to the database, with a ledger (SOAK_ROUNDS, SOAK_SEED)
-	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags soak -run Soak -v -count=1 -timeout 60m ./connections'
+soak: stack versions ## the long ones, with ledgers: PostgreSQL 14 to 18, breaks of the way to the database, limits (SOAK_ROUNDS, SOAK_SEED)
+	@$(STACK) with-postgres -- bash -c 'cd internal/stack && go test -tags soak -run Soak -v -count=1 -timeout 60m -p 1 -parallel 1 ./connections ./limits'
 
 versions: stack ## the store's suite and the SQL contract on a fetched PostgreSQL of each version, 14 to 18
 	@set -e; for v in $(VERSIONS); do echo "== PostgreSQL $$v"; OUTBOX_TEST_DATABASE_URL= OUTBOX_POSTGRES_FETCH=$$v $(STACK) with-postgres -- go test -count=1 -timeout 30m ./outbox/postgres ./internal/contract; done

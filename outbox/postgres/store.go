@@ -30,16 +30,30 @@ var (
 )
 
 // again runs a call up to five times while PostgreSQL rolls it back for a conflict with another transaction, as it does
-// where the database's default isolation is stricter than read committed. Nothing of such a call was written.
+// where the database's default isolation is stricter than read committed. Nothing of such a call was written. Nor was it sent
+// when a login was refused: once, that is tried again, since whoever gives connections their password may have a newer one now.
 func again(ctx context.Context, call func() error) error {
+	refused := false
 	for try := 1; ; try++ {
 		err := call()
 		var pgErr *pgconn.PgError
-		if try == 5 || !errors.As(err, &pgErr) || (pgErr.Code != "40001" && pgErr.Code != "40P01") ||
-			!pause(ctx, time.Duration(try)*10*time.Millisecond) {
+		if try == 5 || !errors.As(err, &pgErr) {
+			return err
+		}
+		switch {
+		case loginRefused(pgErr) && !refused:
+			refused = true
+		case pgErr.Code != "40001" && pgErr.Code != "40P01", !pause(ctx, time.Duration(try)*10*time.Millisecond):
 			return err
 		}
 	}
+}
+
+// loginRefused tells whether the server refused the user or password. PgBouncer says so by words only, under the code of
+// all its errors.
+func loginRefused(err *pgconn.PgError) bool {
+	return err.Code == "28P01" || err.Code == "28000" ||
+		err.Code == "08P01" && strings.Contains(err.Message, "authentication failed")
 }
 
 // pause waits, and tells whether ctx is still alive.

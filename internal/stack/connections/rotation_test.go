@@ -43,6 +43,20 @@ func TestPasswordRotatesInMidPass(t *testing.T) {
 		r.secret.Store("two")
 		r.resumes()
 	})
+	t.Run("idle sessions end", func(t *testing.T) {
+		t.Parallel()
+		r := newRotation(t)
+		reply := r.broken(func() {
+			r.setPassword("two")
+			r.secret.Store("two")
+			r.Exec(`select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and application_name = 'test_function' and state = 'idle'`)
+		})
+		if !reply.OK {
+			t.Errorf("the reply is %s, want ok: the refused login is tried again with the new secret", reply.Raw)
+		}
+		r.resumes()
+	})
 	t.Run("sessions go on", func(t *testing.T) {
 		t.Parallel()
 		r := newRotation(t)

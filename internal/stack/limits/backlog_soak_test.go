@@ -16,6 +16,7 @@ import (
 // A million events wait, most of them small, some big, and the big ones together. The function delivers all of them, and its
 // memory stays well under the 256 MB that the template gives it.
 func TestSoakAMillionEventsInTwoHundredFiftySixMegabytes(t *testing.T) {
+	t.Parallel()
 	n := number(t, "SOAK_BACKLOG", 1_000_000)
 	url := postgrestest.URL(t)
 	w := dispatchtest.New(t, url)

@@ -18,6 +18,7 @@ const insertMany = `insert into outbox_events (aggregate_type, aggregate_id, eve
 // A producer writes 100,000 events in one transaction. While it is open others' events are delivered; once it is committed
 // two passes at once deliver its own, each once and in order. Rolled back, they are never seen.
 func TestSoakOneTransactionOfAHundredThousand(t *testing.T) {
+	t.Parallel()
 	n, before := number(t, "SOAK_TRANSACTION", 100_000), 100
 	pool := connect(t, postgrestest.URL(t), nil)
 	var got record
