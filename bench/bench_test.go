@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openlup/outbox-dispatch/internal/stack/postgres"
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
 // TestMain makes this program the child that runs a pass, when it is called as one.
 func TestMain(m *testing.M) {
+	postgres.Helper()
 	if order := os.Getenv(childVariable); order != "" {
 		if err := runChild(context.Background(), order, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -35,7 +37,7 @@ func TestRunReportsEveryFigure(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{
 		"-quick", "-size=20,40", "-samples=10", "-events=400", "-shapes=spread,hot", "-statistics=fresh,stale,absent",
-		"-peer-time=100ms", "-pass-time=200ms", "-starts=1", "-only=" + strings.Join(append(ordinaryNames(), specialNames()...), ","),
+		"-peer-time=100ms", "-pass-time=200ms", "-starts=1", "-days=2", "-only=" + strings.Join(append(ordinaryNames(), specialNames()...), ","),
 	}
 	if err := run(t.Context(), os.Getenv("OUTBOX_TEST_DATABASE_URL"), args, &out); err != nil {
 		t.Fatalf("run: %v", err)
@@ -46,7 +48,7 @@ func TestRunReportsEveryFigure(t *testing.T) {
 		"enqueue_commit_not_waited_for", "peer_bare_table", "latency_idle_p50", "latency_idle_p99", "drain_noop",
 		"drain_noop_to_claim_1_ack_1", "drain_noop_to_claim_100_ack_1", "peer_river_100", "peer_river_500",
 		"peer_river_1000", "drain_20ms", "drain_20ms_to_river", "drain_hot", "drain_mixed_1k_aggregates",
-		"drain_mixed_100k_aggregates", "held_xmin", "memory", "cost_256", "cost_512",
+		"drain_mixed_100k_aggregates", "held_xmin", "memory", "month_bloat", "month_growth", "cost_256", "cost_512",
 		"claim_spread_batch_20_p50", "claim_spread_lanes_40_p99", "claim_spread_lanes_40_stale_buffers",
 		"claim_hot_lanes_40_absent_rows_read", "claim_hot_batch_20_claimed", "claim_hot_pass_40_p50",
 	} {

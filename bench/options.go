@@ -22,6 +22,7 @@ type options struct {
 	rounds      int           // measurements of each contender, taken in turn; the median counts
 	passTime    time.Duration // ends a pass of ours that would take too long
 	peerTime    time.Duration // ends a slow peer, and a producer
+	days        int           // of a month
 	starts      int           // cold starts per function
 	workers     []int         // River's worker counts; empty: no peers
 	batch       int           // events per claim of a drain
@@ -38,7 +39,7 @@ const minSamples = 5
 func quickly() map[string]string {
 	return map[string]string{
 		"samples": "30", "events": "10k", "size": "1k,20k", "rounds": "1", "claim-time": "200ms", "pass-time": "4s",
-		"peer-time": "1s", "starts": "3",
+		"peer-time": "1s", "starts": "3", "days": "16",
 	}
 }
 
@@ -60,6 +61,7 @@ func parseOptions(args []string, output io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "measurements of each contender, in turn; the median counts")
 	flags.DurationVar(&o.passTime, "pass-time", 10*time.Second, "ends a pass that a figure doesn't need to the end")
 	flags.DurationVar(&o.peerTime, "peer-time", 2*time.Second, "ends a slow peer, and a producer")
+	flags.IntVar(&o.days, "days", 30, "days of a month of steady load")
 	flags.IntVar(&o.starts, "starts", 15, "cold starts of each function")
 	flags.IntVar(&o.batch, "batch", 1000, "events per claim of a drain")
 	flags.IntVar(&o.concurrency, "concurrency", 100, "handlers at once in a drain")
@@ -110,6 +112,7 @@ func (o options) checkNumbers() error {
 	}{
 		{"samples", o.samples, minSamples},
 		{"rounds", o.rounds, 1},
+		{"days", o.days, 1},
 		{"starts", o.starts, 1},
 		{"batch", o.batch, 1},
 		{"concurrency", o.concurrency, 1},

@@ -14,7 +14,7 @@ type report struct {
 	machine   machine
 	figures   []figure
 	claimRows [][]string // the table of claims, in the columns of claimColumns
-	tables    []table    // of the storage experiments
+	tables    []table    // beside the figures
 }
 
 // table is one of its own, beside the figures.

@@ -37,9 +37,11 @@ func benchmarks() []benchmark {
 		{name: "drain_mixed", measure: (*bench).drainMixed},
 		{name: "held_xmin", measure: (*bench).heldXmin},
 		{name: "memory", measure: (*bench).memory},
+		{name: "month", measure: (*bench).month},
 		{name: "cost", measure: (*bench).cost},
 		{name: "claim", measure: (*bench).claims},
 		{name: "storage", measure: (*bench).storage, special: true},
+		{name: "autovacuum", measure: (*bench).autovacuums, special: true},
 	}
 }
 
