@@ -17,7 +17,7 @@ import (
 const hook = `
 version: 1
 destinations:
-  hook: {http: {url: "${HOOK_URL}", timeout: 30s, allow_http: true, allow_private: ["127.0.0.0/8"]}}
+  hook: {http: {url: "${HOOK_URL}", timeout: 30s, allow_http: true, allow_private: ["127.0.0.0/8"], allow_ports: [1-65535]}}
 routes:
 `
 
