@@ -72,8 +72,7 @@ func FuzzAttributesAreValid(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, kind, aggregateType, aggregateID, key, metadata string) {
 		attributes := snsAttributes(outbox.Event{
 			ID: id, Type: kind, AggregateType: aggregateType, AggregateID: aggregateID, IdempotencyKey: key,
-			Metadata: json.RawMessage(metadata),
-		})
+		}, readProducerContext(json.RawMessage(metadata)).traceparent)
 		if len(attributes) > 10 {
 			t.Errorf("%d attributes, want at most 10", len(attributes))
 		}
@@ -153,12 +152,12 @@ func TestTraceparentIsSentOnlyWhenValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := traceparent(metadata); (got != "") != valid || got != "" && got != text {
+		if got := readProducerContext(metadata).traceparent; (got != "") != valid || got != "" && got != text {
 			t.Errorf("%q: sent %q, want valid %v", text, got, valid)
 		}
 	}
 	for _, metadata := range []string{"", "null", "[]", `{"traceparent": 5}`, `{"Traceparent": "00-` + trace + `-` + span + `-01"}`} {
-		if got := traceparent(json.RawMessage(metadata)); got != "" {
+		if got := readProducerContext(json.RawMessage(metadata)).traceparent; got != "" {
 			t.Errorf("%s: sent %q, want nothing", metadata, got)
 		}
 	}

@@ -117,8 +117,7 @@ func TestDocumentationNamesEveryAttributeAndType(t *testing.T) {
 	text := section(t, "The message on a topic")
 	attributes := snsAttributes(outbox.Event{
 		ID: "1", AggregateType: "order", AggregateID: "2", Type: "order.placed", IdempotencyKey: "3",
-		Metadata: []byte(`{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`),
-	})
+	}, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	for name, value := range attributes {
 		documented := false
 		for line := range strings.Lines(text) {

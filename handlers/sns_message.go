@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -47,9 +46,10 @@ func (h *SNS) message(ctx context.Context, event outbox.Event) (*snsMessage, err
 	if len(event.Payload) == 0 {
 		return nil, discardf("sns_message_empty: the payload is empty, and SNS takes no empty message")
 	}
-	body, _, _ := h.envelope.encode(event)
+	body, _, headers := h.envelope.encode(event)
 	message := &snsMessage{
-		topic: topic, body: messageBody(body), attributes: snsAttributes(event), position: event.Position, alone: event.Attempts > maxBatchAttempts,
+		topic: topic, body: messageBody(body), attributes: snsAttributes(event, headers["traceparent"]),
+		position: event.Position, alone: event.Attempts > maxBatchAttempts,
 	}
 	if topic.fifo {
 		message.group = aws.String(groupID(event.AggregateType, event.AggregateID))
@@ -107,7 +107,7 @@ func messageSize(message *snsMessage) int {
 
 // snsAttributes are what subscriptions can filter by: at most ten, since a queue with raw delivery drops messages that
 // have more, unseen by the publisher. Empty values are left out, since SNS refuses them.
-func snsAttributes(event outbox.Event) map[string]types.MessageAttributeValue {
+func snsAttributes(event outbox.Event, traceparent string) map[string]types.MessageAttributeValue {
 	attributes := make(map[string]types.MessageAttributeValue)
 	add := func(name, kind, value string) {
 		if value != "" {
@@ -122,7 +122,7 @@ func snsAttributes(event outbox.Event) map[string]types.MessageAttributeValue {
 	add("position", typeNumber, strconv.FormatInt(event.Position, 10))
 	add("attempt", typeNumber, strconv.Itoa(event.Attempts))
 	add("created_at", typeString, event.CreatedAt.UTC().Format(time.RFC3339Nano))
-	add("traceparent", typeString, traceparent(event.Metadata))
+	add("traceparent", typeString, traceparent)
 	return attributes
 }
 
@@ -178,7 +178,3 @@ func isVisible(text string) bool {
 	}
 	return text != "" && len(text) <= maxIDLength
 }
-
-// traceparent returns the event's trace context, a W3C traceparent in the row's metadata; "" when there is none, or
-// none that is valid.
-func traceparent(metadata json.RawMessage) string { return readProducerContext(metadata).traceparent }
