@@ -284,6 +284,37 @@ func TestSESRetriesWhatIAMRefusesOverTheRow(t *testing.T) {
 	}
 }
 
+// A sender that a row names is the row's, though the route allows it: whatever is wrong with it holds back no other row.
+func TestSESRetriesWhatIsRefusedOverTheRowsSender(t *testing.T) {
+	t.Parallel()
+	const (
+		denied     = "User: arn:aws:sts::123456789012:assumed-role/hunter2 is not authorized to perform: ses:SendEmail on resource: arn:aws:ses:eu-west-1:123456789012:identity/"
+		unverified = "Email address is not verified. The following identities failed the check in region US-EAST-1: "
+		payload    = `{"from": "hunter2@news.example.com", "to": ["ann@customer.example.org"], "subject": "s", "text": "t"}`
+	)
+	for _, c := range []faultCase{
+		{403, "AccessDeniedException", denied + "news.example.com", retryIt, "ses_sender_denied", 0},
+		{403, "AccessDenied", denied + "hunter2@news.example.com because no policy allows it", retryIt, "ses_sender_denied", 0},
+		{403, "AccessDeniedException", denied + "shop.example.com", snoozeIt, "ses_access_denied", 0},
+		{403, "AccessDeniedException", "hunter2", snoozeIt, "ses_access_denied", 0},
+		{400, "MailFromDomainNotVerifiedException", "hunter2", retryIt, "ses_sender_unverified", 0},
+		{400, "MAIL_FROM_DOMAIN_NOT_VERIFIED", "hunter2", retryIt, "ses_sender_unverified", 0},
+		{400, "MessageRejected", unverified + "hunter2@news.example.com", retryIt, "ses_sender_unverified", 0},
+		{400, "MessageRejected", unverified + "ann@customer.example.org", discardIt, "ses_recipient_unverified", 0},
+	} {
+		t.Run(c.name(), func(t *testing.T) {
+			t.Parallel()
+			body, err := json.Marshal(map[string]string{"message": c.message})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := serve(t, c.status, string(body), "Content-Type: application/json", "X-Amzn-ErrorType: "+c.code)
+			handler := newSES(t, handlers.SESConfig{FromAllowed: []string{"@news.example.com"}}, server.URL)
+			c.expect(t, settlementOf(t, handler, mailEvent(payload), 0), server.requests.Load())
+		})
+	}
+}
+
 func sesFault(t *testing.T, c faultCase, payload string) (outbox.Settlement, int64) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"message": c.message})
@@ -314,6 +345,7 @@ func TestEveryDocumentedReasonIsTested(t *testing.T) {
 		"ses_template_denied":  true, // TestSESRetriesWhatIAMRefusesOverTheRow
 		"ses_recipient_denied": true,
 		"sns_message_refused":  true, // TestSNSJudgesEachEntryOfABatchByItsCode
+		"ses_sender_denied":    true, // TestSESRetriesWhatIsRefusedOverTheRowsSender
 		"sns_request_invalid":  true, // TestWhatTheSDKRefusesIsDiscardedUnsent
 		"ses_request_invalid":  true,
 	}

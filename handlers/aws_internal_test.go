@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"net/mail"
 	"net/url"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -161,74 +159,6 @@ func TestTraceparentIsSentOnlyWhenValid(t *testing.T) {
 			t.Errorf("%s: sent %q, want nothing", metadata, got)
 		}
 	}
-}
-
-// mailFaultWords are all the words that a discarded mail's reason may hold: fields, counts and what is taken. What a
-// payload holds, or calls its fields, is personal data and has no place in it.
-func mailFaultWords() *regexp.Regexp {
-	const (
-		list    = `(to|cc|bcc|reply_to)`
-		field   = `(to|cc|bcc|reply_to|subject|text|html|template|data)`
-		address = `not a text|not an address like ann@example\.com or Ann <ann@example\.com>|longer than 320 characters|` +
-			`has letters beyond ASCII before the @, which SES doesn't take|has letters beyond ASCII in its domain, takes Punycode \(xn--…\)|` +
-			`has no domain name after the @|has a control character`
-		fault = list + `\[\d+\]: (` + address + `)|` + list + `: not a list of addresses|to: no recipient in to, cc or bcc|` +
-			`to: \d+ recipients in to, cc and bcc together, takes up to 50|` + field + `: not a text|data: not an object|` +
-			`data: \d+ characters, takes up to 262144|template: takes visible ASCII characters|` +
-			`(subject|text|html): not together with template, which has its own|data: only together with template|` +
-			`subject: missing; takes a text, or name a template instead|subject: has a line break or another control character|` +
-			`text: missing; takes text, html or both, or name a template instead|a field is spelled almost like ` + field + `|` +
-			`unknown fields: \d+, takes to, cc, bcc, reply_to, subject, text, html, template, data|and \d+ more`
-	)
-	return regexp.MustCompile(`^ses_payload_invalid: (takes an object with to, cc, bcc, reply_to, subject, text, html, template, data|(` +
-		fault + `)(; (` + fault + `))*)$`)
-}
-
-func FuzzMailsAreSafeOrRefusedWithoutTheirContent(f *testing.F) {
-	words := mailFaultWords()
-	for _, seed := range []string{
-		`{"to": ["Ann <ann@example.com>"], "subject": "s", "text": "t"}`, `{"to": ["\"a\\\"b>\"@example.com"], "template": "t", "data": {"a": 1}}`,
-		`{"to": ["a@[1.2.3.4]", "=?utf-8?q?=0A?= <a@b.test>", "a: b@c.test;"], "Subject": "x\r\ny", "hunter2": 5}`, `[]`, `null`, ``,
-		`{"to": 5, "cc": {}, "subject": [], "text": null, "html": "", "template": "", "data": 1e400}`, `{"bcc": ["<a@b.test> (c)"], "subject": "\u2028", "html": "h"}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	handler := &SES{from: mailbox{text: "a@b.test", address: "a@b.test"}}
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		content, err := parseMail(payload)
-		if err != nil {
-			if !words.MatchString(err.Error()) {
-				t.Errorf("the reason %q has words of its own", err)
-			}
-			return
-		}
-		if n := len(content.recipients()); n < 1 || n > 50 {
-			t.Errorf("%d recipients, want 1 to 50", n)
-		}
-		for _, box := range append(content.recipients(), content.replyTo...) {
-			parsed, err := mail.ParseAddress(box.text)
-			bare, bareErr := mail.ParseAddress(box.address)
-			if err != nil || bareErr != nil || bare.Name != "" || parsed.Address != bare.Address {
-				t.Errorf("sent %q, which reads as %v (%v), and %q", box.text, parsed, err, box.address)
-			}
-			if strings.ContainsFunc(box.text, func(c rune) bool { return c < ' ' || c > '~' }) {
-				t.Errorf("sent %q, want printable ASCII", box.text)
-			}
-		}
-		if strings.ContainsFunc(content.subject, unicode.IsControl) {
-			t.Errorf("sent the subject %q", content.subject)
-		}
-		input := handler.message(outbox.Event{ID: "1"}, content)
-		simple, template := input.Content.Simple, input.Content.Template
-		switch {
-		case (simple == nil) == (template == nil):
-			t.Error("not one of simple and template content")
-		case simple != nil && (simple.Subject == nil || simple.Body.Text == nil && simple.Body.Html == nil):
-			t.Error("a mail without subject or body")
-		case template != nil && !json.Valid([]byte(*template.TemplateData)):
-			t.Errorf("template data %q", *template.TemplateData)
-		}
-	})
 }
 
 func TestMentionsFindsWholeAddresses(t *testing.T) {

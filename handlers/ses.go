@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
@@ -11,54 +13,23 @@ import (
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
-const maxConfigurationSet = 64
-
-// SESConfig configures an [SES] handler. From and Client are required.
-type SESConfig struct {
-	// From is the sender of every mail: an address, or a name and an address, "Orders <orders@example.com>". Its
-	// address or domain must be verified in SES.
-	From string
-	// ConfigurationSet names the configuration set that mails are sent with; empty means the identity's default.
-	ConfigurationSet string
-	// ReplyTo is where answers go when the payload has no reply_to; none means the sender.
-	ReplyTo []string
-	// Client sends, in its own region. Of its retries at most one is used, since the outbox repeats by itself. One
-	// client may serve any number of handlers.
-	Client *sesv2.Client
-}
-
-// Faults returns every fault of the configuration but a missing client, so that a routes file can be checked before
-// clients exist. None of them shows an address.
-func (c SESConfig) Faults() []*FieldError {
-	var faults []*FieldError
-	report := func(field, format string, args ...any) {
-		faults = append(faults, &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
-	}
-	if c.From == "" {
-		report("from", "missing, takes an address like Orders <orders@example.com>")
-	} else if _, problem := parseAddress(c.From); problem != "" {
-		report("from", "%s", problem)
-	}
-	if len(c.ConfigurationSet) > maxConfigurationSet || !isName(c.ConfigurationSet, "-_") {
-		report("configuration_set", "takes up to %d letters, digits, - and _", maxConfigurationSet)
-	}
-	for i, text := range c.ReplyTo {
-		if _, problem := parseAddress(text); problem != "" {
-			report(fmt.Sprintf("reply_to[%d]", i), "%s", problem)
-		}
-	}
-	return faults
-}
-
 // SES sends one mail for each event. Build it with [NewSES]; it may be used concurrently.
 type SES struct {
 	client  *sesv2.Client
 	from    mailbox
+	senders []string
 	set     string
 	replyTo []string
+	rate    *SESRate
+
+	shares atomic.Bool  // the last mail was one that can share a call
+	denied atomic.Int64 // until when sharing is not tried, in Unix nanoseconds
 }
 
-var _ outbox.Handler = (*SES)(nil)
+var (
+	_ outbox.BatchHandler = (*SES)(nil)
+	_ outbox.Weigher      = (*SES)(nil)
+)
 
 // NewSES builds the handler. Its error joins every fault of the configuration, each a *[FieldError].
 func NewSES(config SESConfig) (*SES, error) {
@@ -69,13 +40,21 @@ func NewSES(config SESConfig) (*SES, error) {
 	if err := joinFaults(faults); err != nil {
 		return nil, err
 	}
-	handler := &SES{client: config.Client, set: config.ConfigurationSet}
+	handler := &SES{
+		client: config.Client, senders: slices.Clone(config.FromAllowed), set: config.ConfigurationSet, rate: config.Rate,
+	}
 	handler.from, _ = parseAddress(config.From)
 	for _, text := range config.ReplyTo {
 		address, _ := parseAddress(text)
 		handler.replyTo = append(handler.replyTo, address.text)
 	}
 	return handler, nil
+}
+
+// letter is a mail with the event that it is for.
+type letter struct {
+	event outbox.Event
+	mail  mailContent
 }
 
 // Handle sends the mail that the event's payload describes; docs/routes.md has its fields. A payload that doesn't
@@ -87,21 +66,55 @@ func NewSES(config SESConfig) (*SES, error) {
 // SES knows no idempotency key: when an answer is lost, the repetition is a second mail. Both carry the event's id in
 // the header X-Outbox-Event-Id and the tag outbox_event_id.
 func (h *SES) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
-	mail, err := parseMail(event.Payload)
+	mail, err := parseMail(event.Payload, h.senders)
 	if err != nil {
 		return nil, outbox.Discard(err)
 	}
+	h.shares.Store(mail.mayShare())
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	ctx, path := watchPath(ctx)
-	output, err := h.client.SendEmail(ctx, h.message(event, mail), func(o *sesv2.Options) {
-		o.Retryer = fewAttempts(o.Retryer)
-	})
+	h.rate.learn(ctx)
+	return h.send(ctx, letter{event, mail})
+}
+
+// send sends one mail by a call of its own.
+func (h *SES) send(ctx context.Context, l letter) (outbox.Receipt, error) {
+	input, err := h.message(l.event, l.mail)
 	if err != nil {
-		return nil, awsCall{provider: providerSES, path: path, mail: &mail, from: h.from.address}.fault(ctx, err)
+		return nil, outbox.Discard(err)
 	}
-	if aws.ToString(output.MessageId) == "" {
+	ctx, path := watchPath(ctx)
+	output, err := h.client.SendEmail(ctx, input, fewTries)
+	if err != nil {
+		return nil, h.call(path, &l.mail).fault(ctx, err)
+	}
+	return sesReceipt(output.MessageId)
+}
+
+func fewTries(o *sesv2.Options) { o.Retryer = fewAttempts(o.Retryer) }
+
+func (h *SES) call(path *path, mail *mailContent) awsCall {
+	return awsCall{provider: providerSES, path: path, mail: mail, from: h.sender(*mail).address}
+}
+
+// sender returns who the mail is from.
+func (h *SES) sender(mail mailContent) mailbox {
+	if mail.from != nil {
+		return *mail.from
+	}
+	return h.from
+}
+
+func sesReceipt(messageID *string) (outbox.Receipt, error) {
+	if aws.ToString(messageID) == "" {
 		return nil, errors.New("ses_answer_unreadable: " + unreadable)
 	}
-	return outbox.Receipt{"ses": map[string]any{"messageId": *output.MessageId}}, nil
+	return outbox.Receipt{"ses": map[string]any{"messageId": *messageID}}, nil
+}
+
+// Weight is the number of recipients, which SES counts its rate by.
+func (h *SES) Weight(event outbox.Event) int {
+	var lists struct{ To, Cc, Bcc []json.RawMessage }
+	_ = json.Unmarshal(event.Payload, &lists) // what is no mail is discarded and weighs nothing
+	return max(1, len(lists.To)+len(lists.Cc)+len(lists.Bcc))
 }

@@ -5,56 +5,70 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/mail"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
 const (
 	maxRecipients   = 50
 	maxTemplateData = 256 << 10
-	maxAddress      = 320
 	maxListedFaults = 20
+	// maxMailHeaders is what SES takes where it builds the mail, the event's own header included.
+	maxMailHeaders = 15
 
-	mailFields = "to, cc, bcc, reply_to, subject, text, html, template, data"
+	mailFields = "to, cc, bcc, reply_to, from, subject, text, html, template, data, headers, attachments, tags, " +
+		"list_unsubscribe, format"
+	formatRaw = "raw"
 )
-
-// mailbox is a parsed address.
-type mailbox struct {
-	text    string // as it is sent, with its name
-	address string // alone
-}
 
 // mailContent is what a payload describes.
 type mailContent struct {
+	from                 *mailbox // nil means the route's
 	to, cc, bcc, replyTo []mailbox
 	subject, text, html  string
 	template             string
-	data                 string // JSON object, as in the payload
+	data                 string       // JSON object, as in the payload
+	headers              []mailHeader // those of list_unsubscribe included
+	attachments          []attachment
+	tags                 []mailHeader
+	raw                  bool // the payload asks for it
 }
+
+// mailHeader is a name and a value.
+type mailHeader struct{ name, value string }
 
 func (m mailContent) recipients() []mailbox { return slices.Concat(m.to, m.cc, m.bcc) }
 
-// mailParser reads one payload and collects all its faults.
-type mailParser struct {
-	fields map[string]json.RawMessage
-	faults []string
+// isRaw tells whether the mail is built here: the payload says so, or it has what SES would not build.
+func (m mailContent) isRaw() bool {
+	return m.raw || len(m.headers) >= maxMailHeaders || slices.ContainsFunc(m.attachments, attachment.needsRaw)
 }
 
-// parseMail reads the payload of a mail. Its error lists every fault; it names fields and never shows what they hold,
-// nor unknown names, since both may be personal data.
-func parseMail(payload json.RawMessage) (mailContent, error) {
-	p := mailParser{}
+// mailParser reads one object of a payload and collects all its faults.
+type mailParser struct {
+	fields map[string]json.RawMessage
+	known  string    // the fields that it takes
+	path   string    // in front of their names
+	faults *[]string // of the payload as a whole
+}
+
+// parseMail reads the payload of a mail, for a route that allows these senders beside its own. Its error lists every
+// fault; it names fields and never shows what they hold, nor unknown names, since both may be personal data.
+func parseMail(payload json.RawMessage, senders []string) (mailContent, error) {
+	var faults []string
+	p := mailParser{known: mailFields, faults: &faults}
 	if err := json.Unmarshal(payload, &p.fields); err != nil || p.fields == nil {
 		return mailContent{}, errors.New("ses_payload_invalid: takes an object with " + mailFields)
 	}
 	m := mailContent{
-		to: p.addresses("to"), cc: p.addresses("cc"), bcc: p.addresses("bcc"), replyTo: p.addresses("reply_to"),
+		from: p.sender(senders),
+		to:   p.addresses("to"), cc: p.addresses("cc"), bcc: p.addresses("bcc"), replyTo: p.addresses("reply_to"),
 		subject: p.text("subject"), text: p.text("text"), html: p.text("html"),
 		template: p.text("template"), data: p.object("data"),
+		attachments: p.attachments(), tags: p.tags(), raw: p.format(),
 	}
+	m.headers = append(p.headers(), p.listUnsubscribe()...)
 	switch n := len(m.recipients()); {
 	case n == 0 && !p.misspelt("to", "cc", "bcc"):
 		p.fault("to", "no recipient in to, cc or bcc")
@@ -67,17 +81,17 @@ func parseMail(payload json.RawMessage) (mailContent, error) {
 		p.checkSimple(m)
 	}
 	p.checkUnknown()
-	if len(p.faults) == 0 {
+	if len(faults) == 0 {
 		return m, nil
 	}
-	if more := len(p.faults) - maxListedFaults; more > 0 {
-		p.faults = append(p.faults[:maxListedFaults], fmt.Sprintf("and %d more", more))
+	if more := len(faults) - maxListedFaults; more > 0 {
+		faults = append(faults[:maxListedFaults], fmt.Sprintf("and %d more", more))
 	}
-	return mailContent{}, errors.New("ses_payload_invalid: " + strings.Join(p.faults, "; "))
+	return mailContent{}, errors.New("ses_payload_invalid: " + strings.Join(faults, "; "))
 }
 
 func (p *mailParser) fault(field, format string, args ...any) {
-	p.faults = append(p.faults, field+": "+fmt.Sprintf(format, args...))
+	*p.faults = append(*p.faults, p.path+field+": "+fmt.Sprintf(format, args...))
 }
 
 // has tells whether a field is there; null and the empty text are as good as absent.
@@ -109,30 +123,6 @@ func (p *mailParser) object(field string) string {
 	return string(raw)
 }
 
-// addresses returns one mailbox for each item, also for one at fault, so that they can be counted.
-func (p *mailParser) addresses(field string) []mailbox {
-	if !p.has(field) {
-		return nil
-	}
-	var items []json.RawMessage
-	if json.Unmarshal(p.fields[field], &items) != nil {
-		p.fault(field, "not a list of addresses")
-		return []mailbox{{}}
-	}
-	list := make([]mailbox, len(items))
-	for i, item := range items {
-		var text *string
-		problem := "not a text"
-		if json.Unmarshal(item, &text) == nil && text != nil {
-			list[i], problem = parseAddress(*text)
-		}
-		if problem != "" {
-			p.fault(fmt.Sprintf("%s[%d]", field, i), "%s", problem)
-		}
-	}
-	return list
-}
-
 func (p *mailParser) checkTemplate(m mailContent) {
 	if strings.ContainsFunc(m.template, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		p.fault("template", "takes visible ASCII characters")
@@ -140,6 +130,17 @@ func (p *mailParser) checkTemplate(m mailContent) {
 	for _, field := range []string{"subject", "text", "html"} {
 		if p.has(field) {
 			p.fault(field, "not together with template, which has its own")
+		}
+	}
+	if m.raw {
+		p.fault("format", "not together with template")
+	}
+	if len(m.headers) >= maxMailHeaders {
+		p.fault("headers", "%d of them, takes up to %d together with template", len(m.headers), maxMailHeaders-1)
+	}
+	for i, file := range m.attachments {
+		if file.needsRaw() {
+			p.fault(fmt.Sprintf("attachments[%d]", i), "takes a filename of ASCII characters and a content_type of up to %d together with template", maxContentType)
 		}
 	}
 }
@@ -157,23 +158,33 @@ func (p *mailParser) checkSimple(m mailContent) {
 	if p.has("data") && !p.misspelt("template") {
 		p.fault("data", "only together with template")
 	}
+	for i, file := range m.attachments {
+		if file.contentID != "" && !p.has("html") && !p.misspelt("html") {
+			p.fault(fmt.Sprintf("attachments[%d].content_id", i), "only together with html, which shows it")
+		}
+	}
 }
 
+// checkUnknown reports fields that are not taken.
 func (p *mailParser) checkUnknown() {
 	unknown := 0
-	known := strings.Split(mailFields, ", ")
+	known := strings.Split(p.known, ", ")
 	for _, name := range slices.Sorted(maps.Keys(p.fields)) {
 		if slices.Contains(known, name) {
 			continue
 		}
-		if near := nearestField(name); near != "" {
-			p.faults = append(p.faults, "a field is spelled almost like "+near)
+		if near := p.nearest(name); near != "" {
+			*p.faults = append(*p.faults, "a field is spelled almost like "+p.path+near)
 			continue
 		}
 		unknown++
 	}
 	if unknown > 0 {
-		p.faults = append(p.faults, fmt.Sprintf("unknown fields: %d, takes %s", unknown, mailFields))
+		where := ""
+		if p.path != "" {
+			where = strings.TrimSuffix(p.path, ".") + ": "
+		}
+		*p.faults = append(*p.faults, fmt.Sprintf("%sunknown fields: %d, takes %s", where, unknown, p.known))
 	}
 }
 
@@ -181,54 +192,20 @@ func (p *mailParser) checkUnknown() {
 // it missing too would be wrong.
 func (p *mailParser) misspelt(fields ...string) bool {
 	for name := range p.fields {
-		if near := nearestField(name); near != name && slices.Contains(fields, near) {
+		if near := p.nearest(name); near != name && slices.Contains(fields, near) {
 			return true
 		}
 	}
 	return false
 }
 
-// nearestField returns the field that name would be, were it not for its case, dashes and underscores.
-func nearestField(name string) string {
+// nearest returns the field that name would be, were it not for its case, dashes and underscores.
+func (p *mailParser) nearest(name string) string {
 	plain := func(text string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(text)) }
-	for known := range strings.SplitSeq(mailFields, ", ") {
+	for known := range strings.SplitSeq(p.known, ", ") {
 		if plain(name) == plain(known) {
 			return known
 		}
 	}
 	return ""
-}
-
-// isControl is true of every character that could end a header's line, whoever reads it.
-func isControl(c rune) bool {
-	return unicode.IsControl(c) || c == '\u2028' || c == '\u2029'
-}
-
-// parseAddress reads one address, with a name or without, and writes it anew, so that nothing else can hide in it. The
-// problem is empty when there is none, and never shows the address.
-func parseAddress(text string) (mailbox, string) {
-	parsed, err := mail.ParseAddress(text)
-	if err != nil {
-		return mailbox{}, "not an address like ann@example.com or Ann <ann@example.com>"
-	}
-	at := strings.LastIndexByte(parsed.Address, '@')
-	local, domain := parsed.Address[:at], parsed.Address[at+1:]
-	switch {
-	case strings.ContainsFunc(local, func(c rune) bool { return c > unicode.MaxASCII }):
-		return mailbox{}, "has letters beyond ASCII before the @, which SES doesn't take"
-	case strings.ContainsFunc(domain, func(c rune) bool { return c > unicode.MaxASCII }):
-		return mailbox{}, "has letters beyond ASCII in its domain, takes Punycode (xn--…)"
-	case !isName(domain, ".-"):
-		return mailbox{}, "has no domain name after the @"
-	case strings.ContainsFunc(parsed.Name+local, isControl):
-		return mailbox{}, "has a control character"
-	}
-	box := mailbox{text: parsed.String(), address: strings.Trim((&mail.Address{Address: parsed.Address}).String(), "<>")}
-	if parsed.Name == "" {
-		box.text = box.address
-	}
-	if len(box.address) > maxAddress {
-		return mailbox{}, fmt.Sprintf("longer than %d characters", maxAddress)
-	}
-	return box, ""
 }

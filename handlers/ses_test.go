@@ -129,12 +129,12 @@ func TestSESLabelsTheMailWhateverTheEvent(t *testing.T) {
 func TestSESDiscardsAPayloadWithAllItsFaults(t *testing.T) {
 	t.Parallel()
 	const (
-		shape     = "ses_payload_invalid: takes an object with to, cc, bcc, reply_to, subject, text, html, template, data"
+		fields    = "to, cc, bcc, reply_to, from, subject, text, html, template, data, headers, attachments, tags, list_unsubscribe, format"
+		shape     = "ses_payload_invalid: takes an object with " + fields
 		invalid   = "not an address like ann@example.com or Ann <ann@example.com>"
 		noTo      = "to: no recipient in to, cc or bcc"
 		noSubject = "subject: missing; takes a text, or name a template instead"
 		noText    = "text: missing; takes text, html or both, or name a template instead"
-		fields    = "to, cc, bcc, reply_to, subject, text, html, template, data"
 		good      = `"to": ["ann@customer.example.org"], "subject": "s", "text": "t"`
 		letter    = `"to": ["ann@customer.example.org"], "template": "letter"`
 	)
@@ -171,7 +171,7 @@ func TestSESDiscardsAPayloadWithAllItsFaults(t *testing.T) {
 		`{"BCC": ["ann@customer.example.org"], "SUBJECT": "s", "Html": "hunter2"}`: {"a field is spelled almost like bcc", "a field is spelled almost like html", "a field is spelled almost like subject"},
 		`{"to": ["ann@customer.example.org"], "Template": "hunter2", "data": {}}`:  {"a field is spelled almost like template"},
 		`{"Data": {}, "subject": "s", "text": "t"}`:                                {noTo, "a field is spelled almost like data"},
-		`{` + good + `, "headers": {}}`:                                            {"unknown fields: 1, takes " + fields},
+		`{` + good + `, "configuration_set": "hunter2"}`:                           {"unknown fields: 1, takes " + fields},
 	} {
 		if want[0] != shape {
 			want[0] = "ses_payload_invalid: " + want[0]

@@ -5,11 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/openlup/outbox-dispatch/handlers"
 )
 
 // FirstOnAWS returns the first destination by name that needs [Options].AWS, or "" when none does.
@@ -30,7 +27,7 @@ func (f File) FirstOnAWS() string {
 type clients struct {
 	options Options
 	sns     *sns.Client
-	ses     *sesv2.Client
+	mail
 }
 
 var errNoRegion = errors.New("takes an AWS configuration with a region, has none")
@@ -43,39 +40,6 @@ func (c *clients) forSNS() (*sns.Client, error) {
 		c.sns = sns.NewFromConfig(c.options.AWS)
 	}
 	return c.sns, nil
-}
-
-func (c *clients) forSES() (*sesv2.Client, error) {
-	if c.options.AWS.Region == "" {
-		return nil, errNoRegion
-	}
-	if c.ses == nil {
-		c.ses = sesv2.NewFromConfig(c.options.AWS)
-	}
-	return c.ses, nil
-}
-
-// ses reads the kind ses.
-func (p *parser) ses(kind entry) Destination {
-	fields, ok := p.fields(kind.value, kind.path, "from", "configuration_set", "reply_to", "timeout")
-	if !ok {
-		return Destination{}
-	}
-	seen := places{}
-	config := handlers.SESConfig{From: p.required(kind, fields, "from", seen)}
-	if set, found := fields["configuration_set"]; found {
-		if t, sound := p.text(set.value, set.path); sound {
-			config.ConfigurationSet, seen["configuration_set"] = t.value, t
-			if t.value == "" {
-				p.report(t.line, t.path, "is empty, takes a name; leave it out for the identity's own")
-			}
-		}
-	}
-	if answers, found := fields["reply_to"]; found {
-		config.ReplyTo = p.list(answers, "reply_to", seen)
-	}
-	p.reportFields(config.Faults(), seen)
-	return Destination{SES: &config, Timeout: p.timeout(fields["timeout"])}
 }
 
 // positive returns a whole number above zero, or zero once a fault was reported.

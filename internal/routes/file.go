@@ -57,7 +57,8 @@ type Destination struct {
 	Timeout time.Duration
 	// Concurrency is how many calls are under way at once; zero means no limit beside the worker's.
 	Concurrency int
-	// Rate is how many events it takes in a second; zero means any number.
+	// Rate is how many events it takes in a second; zero means any number. Of mail it counts recipients, and the lowest
+	// one holds for all destinations, since they share the account's.
 	Rate float64
 	// Circuit is the key of the circuit; empty means the destination's name.
 	Circuit string
@@ -112,7 +113,7 @@ type Options struct {
 // Registry builds one handler for each destination and routes every type of the file to its handler.
 func Registry(file File, options Options) (outbox.Registry, error) {
 	var faults []error
-	shared := &clients{options: options}
+	shared := &clients{options: options, mail: mail{most: file.mailRate()}}
 	built := make(map[string]outbox.Route, len(file.Destinations))
 	for name, destination := range file.Destinations {
 		route, err := destination.route(name, shared)
@@ -154,7 +155,10 @@ func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
 	if d.Circuit != "" {
 		route.Destination = d.Circuit
 	}
-	if d.Rate > 0 {
+	switch {
+	case d.SES != nil:
+		route.Limit = shared.rate.Limit()
+	case d.Rate > 0:
 		route.Limit = outbox.NewLimit(d.Rate)
 	}
 	if topics, ok := handler.(*handlers.SNS); ok && len(d.SNS.Topics) > 0 {
@@ -178,13 +182,7 @@ func (d Destination) handler(shared *clients) (outbox.Handler, error) {
 		config.Client, config.Envelope = client, d.Envelope
 		return handlers.NewSNS(config)
 	case d.SES != nil:
-		client, err := shared.forSES()
-		if err != nil {
-			return nil, err
-		}
-		config := *d.SES
-		config.Client = client
-		return handlers.NewSES(config)
+		return shared.forSES(*d.SES)
 	}
 	return nil, fmt.Errorf("has no kind, takes one of %s", strings.Join(kinds(), ", "))
 }

@@ -8,6 +8,7 @@ ROLES = {"DispatchRole": "lambda", "MigrateRole": "lambda", "ScheduleRole": "sch
 UNBOUND = {
     "ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:DeleteNetworkInterface",
     "ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses", "xray:PutTraceSegments", "xray:PutTelemetryRecords",
+    "ses:GetAccount",
 }
 
 
@@ -61,7 +62,8 @@ def expected(x):
             target = p["MigrationResourceId"] or p["DatabaseResourceId"]
             grant("MigrateRole", ["rds-db:connect"], [f"{login}{target}/{p['MigrationUser'] or p['DatabaseUser']}"])
     grant("DispatchRole", ["sns:Publish", "sns:GetTopicAttributes"], split(p["SnsTopicArns"]))
-    grant("DispatchRole", ["ses:SendEmail", "ses:SendTemplatedEmail"], split(p["SesArns"]))
+    send = ["ses:SendEmail", "ses:SendTemplatedEmail", "ses:SendBulkEmail", "ses:SendBulkTemplatedEmail"]
+    grant("DispatchRole", send, split(p["SesArns"]))
     use, sqs, own = ["kms:Decrypt", "kms:GenerateDataKey"], f"sqs.{REGION}.amazonaws.com", f"lambda.{REGION}.amazonaws.com"
     grant("DispatchRole", use, split(p["SnsKmsKeyArns"]), "sns.*.amazonaws.com")
     grant("DispatchRole", use, split(p["KmsKeyArn"]), own, sqs)
@@ -70,6 +72,9 @@ def expected(x):
     for role in both:
         grant(role, ["kms:Decrypt"], split(p["SecretsKmsKeyArns"]), "secretsmanager.*.amazonaws.com")
         grant(role, UNBOUND, ["*"])
+    want -= {("MigrateRole", "ses:GetAccount", "*")}
+    if not p["SesArns"]:
+        want -= {("DispatchRole", "ses:GetAccount", "*")}
     if not p["SubnetIds"]:
         want = {g for g in want if not g[1].startswith("ec2:")}
     if p["Tracing"] == "false":

@@ -210,6 +210,7 @@ type Mail struct {
 	Text     string `json:"Body"`
 	HTML     string `json:"HTMLBody"`
 	Template string `json:"TemplateName"`
+	Raw      []byte `json:"RawData"` // of a mail that came as MIME
 }
 
 // Mails returns every mail sent in this process, in the order of sending.

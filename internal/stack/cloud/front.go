@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Call is one delivery that reached the front: an SNS Publish or a SES SendEmail, with what kumo doesn't hand on.
+// Call is one delivery that reached the front: an SNS Publish, a SES SendEmail or one mail of a SendBulkEmail, with what
+// kumo doesn't hand on.
 type Call struct {
 	Action string // Publish or SendEmail
 
@@ -59,17 +60,18 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 
 // deliver does what a request asks for, or answers the fault that is due.
 func (c *Cloud) deliver(w http.ResponseWriter, r *http.Request, body []byte) {
-	call, ok := parse(r.URL.Path, body)
-	if !ok {
-		c.proxy.ServeHTTP(w, r)
-		return
-	}
+	calls := parse(r.URL.Path, body)
 	c.mu.Lock()
-	c.calls = append(c.calls, call)
+	c.calls = append(c.calls, calls...)
 	c.mu.Unlock()
-	var fault *Fault
-	if c.fault != nil {
-		fault = c.fault(call)
+	var fault *Fault // the first mail's refuses all that share a call
+	for _, call := range calls {
+		if c.fault == nil {
+			break
+		}
+		if one := c.fault(call); fault == nil {
+			fault = one
+		}
 	}
 	if fault == nil {
 		c.proxy.ServeHTTP(w, r)
@@ -78,19 +80,22 @@ func (c *Cloud) deliver(w http.ResponseWriter, r *http.Request, body []byte) {
 	if fault.Late {
 		c.proxy.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	fault.answer(w, call.Action)
+	fault.answer(w, calls[0].Action)
 }
 
-// parse reads a delivery; ok is false for any other request.
-func parse(path string, body []byte) (call Call, ok bool) {
-	if path == "/v2/email/outbound-emails" {
+// parse reads the deliveries of a request; none for any other one.
+func parse(path string, body []byte) []Call {
+	switch path {
+	case "/v2/email/outbound-emails":
 		return parseSendEmail(body)
+	case "/v2/email/outbound-bulk-emails":
+		return parseSendBulkEmail(body)
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil || form.Get("Action") != "Publish" {
-		return Call{}, false
+		return nil
 	}
-	call = Call{
+	call := Call{
 		Action: "Publish", Topic: form.Get("TopicArn"), Message: form.Get("Message"),
 		Group: form.Get("MessageGroupId"), Deduplication: form.Get("MessageDeduplicationId"), Attributes: map[string]string{},
 	}
@@ -100,22 +105,45 @@ func parse(path string, body []byte) (call Call, ok bool) {
 			call.Attributes[form.Get(name)] = form.Get(entry + ".Value.StringValue")
 		}
 	}
-	return call, true
+	return []Call{call}
 }
 
-func parseSendEmail(body []byte) (call Call, ok bool) {
+// tag is one of a mail.
+type tag struct{ Name, Value string }
+
+func parseSendEmail(body []byte) []Call {
 	var mail struct {
 		Destination struct{ ToAddresses []string }
-		EmailTags   []struct{ Name, Value string }
+		EmailTags   []tag
 	}
 	if err := json.Unmarshal(body, &mail); err != nil {
-		return Call{}, false
+		return nil
 	}
-	call = Call{Action: "SendEmail", To: mail.Destination.ToAddresses, Tags: map[string]string{}}
-	for _, tag := range mail.EmailTags {
+	return []Call{mailCall(mail.Destination.ToAddresses, mail.EmailTags)}
+}
+
+func parseSendBulkEmail(body []byte) (calls []Call) {
+	var mails struct {
+		BulkEmailEntries []struct {
+			Destination     struct{ ToAddresses []string }
+			ReplacementTags []tag
+		}
+	}
+	if err := json.Unmarshal(body, &mails); err != nil {
+		return nil
+	}
+	for _, entry := range mails.BulkEmailEntries {
+		calls = append(calls, mailCall(entry.Destination.ToAddresses, entry.ReplacementTags))
+	}
+	return calls
+}
+
+func mailCall(to []string, tags []tag) Call {
+	call := Call{Action: "SendEmail", To: to, Tags: map[string]string{}}
+	for _, tag := range tags {
 		call.Tags[tag.Name] = tag.Value
 	}
-	return call, true
+	return call
 }
 
 // answer writes the fault as the service of the action does.
