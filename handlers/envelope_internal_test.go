@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"maps"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -238,4 +239,38 @@ func TestEnvelopeReportsItsFaults(t *testing.T) {
 			t.Errorf("%+v: fault in %q, want %q", test.envelope, got, test.want)
 		}
 	}
+}
+
+// FuzzEnvelope looks for rows whose envelope is no JSON, loses something of the payload or an attribute, or cannot be
+// a header.
+func FuzzEnvelope(f *testing.F) {
+	f.Add("1", "order.placed", "order", "2", "key", `{"traceparent":"`+goodParent+`","dataschema":"urn:x:y"}`)
+	f.Add("", "\x00\r\n", "100%", "\xff", "\ufffe\u0085", `{"traceparent":5}`)
+	f.Fuzz(func(t *testing.T, id, kind, aggregateType, aggregateID, key, metadata string) {
+		event := outbox.Event{
+			ID: id, Type: kind, AggregateType: aggregateType, AggregateID: aggregateID, IdempotencyKey: key,
+			Metadata: json.RawMessage(metadata), Payload: []byte(`{"a" : "<\u2028>"}`),
+		}
+		body, _, _ := Envelope{DataSchema: "urn:{type}"}.encode(event)
+		var got map[string]json.RawMessage
+		if err := json.Unmarshal(body, &got); err != nil || string(got["data"]) != string(event.Payload) {
+			t.Fatalf("%v, data %s in %s", err, got["data"], body)
+		}
+		for name, sent := range map[string]string{"type": kind, "idempotencykey": key, "partitionkey": aggregateID} {
+			if want := cleanAttribute(sent); textOf(got[name]) != want && (name != "type" || want != "") {
+				t.Errorf("%s is %s, want %q", name, got[name], want)
+			}
+		}
+		_, _, headers := Envelope{Format: EnvelopeBinary}.encode(event)
+		for name, value := range headers {
+			decoded, err := url.PathUnescape(value)
+			if err != nil || !strings.HasPrefix(name, "trace") && cleanAttribute(decoded) != decoded ||
+				strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c >= 0x7f }) {
+				t.Errorf("header %s is %q, %v", name, value, err)
+			}
+		}
+		if decoded, _ := url.PathUnescape(headers["ce-type"]); decoded != cleanAttribute(kind) && kind != "" {
+			t.Errorf("ce-type decodes to %q, want %q", decoded, cleanAttribute(kind))
+		}
+	})
 }
