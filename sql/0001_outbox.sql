@@ -145,14 +145,14 @@ begin
 end
 $$;
 
--- Looks for the first fresh row of these types that may be claimable, through the aggregates: where few of them have many
--- rows that wait, that is quicker than to read past those rows. complete is false, and the rest is void, when there are
--- more than 10,000 aggregates. place: that row's position, or null when there is none; last: the last fresh row's;
+-- Looks for the first fresh row of these types that may be claimable, through the aggregates: where these have many rows that
+-- wait, that is quicker than to read past the rows. aggregates: how many were looked at; more than p_most are too many, and
+-- the rest is void then. place: that row's position, or null when there is none; last: the last fresh row's;
 -- waits_until: when the first of those that block the rest is due, null when some are blocked otherwise; leased: aggregates
 -- whose oldest row is leased.
 create function public.outbox_first_free(
-  p_event_types text[], p_passable text[],
-  out complete boolean, out place bigint, out last bigint, out waits_until timestamptz, out leased jsonb)
+  p_event_types text[], p_passable text[], p_most int,
+  out aggregates int, out place bigint, out last bigint, out waits_until timestamptz, out leased jsonb)
 language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
@@ -168,45 +168,50 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 begin
-  with recursive aggregates as (
-    (select e.aggregate_type, e.aggregate_id, 1 as n
+  with recursive oldest as (
+    (select e.aggregate_type, e.aggregate_id, e.position, e.event_type, e.status, e.available_at, 1 as n
      from outbox_events e
      where e.unfinished
      order by e.aggregate_type, e.aggregate_id, e.position
      limit 1)
     union all
-    select x.aggregate_type, x.aggregate_id, a.n + 1
-    from aggregates a
+    select x.*, o.n + 1
+    from oldest o
     cross join lateral (
-      select e.aggregate_type, e.aggregate_id
+      select e.aggregate_type, e.aggregate_id, e.position, e.event_type, e.status, e.available_at
       from outbox_events e
-      where e.unfinished and (e.aggregate_type, e.aggregate_id) > (a.aggregate_type, a.aggregate_id)
+      where e.unfinished and (e.aggregate_type, e.aggregate_id) > (o.aggregate_type, o.aggregate_id)
       order by e.aggregate_type, e.aggregate_id, e.position
       limit 1
     ) x
-    where a.n <= 10000
+    where o.n <= p_most
   ), heads as (
-    select a.aggregate_type, a.aggregate_id, h.position,
+    select o.aggregate_type, o.aggregate_id, h.position,
       h.event_type = any (p_event_types) and h.available_at <= now() as due,
       h.status = 'processing' and h.available_at > now() as leased,
       case when h.status <> 'processing' and h.available_at > now() then h.available_at end as waits_until
-    from aggregates a
-    left join lateral ( -- an aggregate whose rows all may be passed has no head
+    from oldest o
+    cross join lateral (
       select o.position, o.event_type, o.status, o.available_at
-      from outbox_events o
-      where o.unfinished and o.aggregate_type = a.aggregate_type and o.aggregate_id = a.aggregate_id
-        and o.event_type <> all (p_passable)
-      order by o.position
-      limit 1
-    ) h on true
-    where (select max(c.n) from aggregates c) <= 10000
+      where o.event_type <> all (p_passable)
+      union all
+      -- Behind rows that may be passed. An aggregate of such rows alone has no head.
+      (select e.position, e.event_type, e.status, e.available_at
+       from outbox_events e
+       where o.event_type = any (p_passable)
+         and e.unfinished and e.aggregate_type = o.aggregate_type and e.aggregate_id = o.aggregate_id
+         and e.event_type <> all (p_passable)
+       order by e.position
+       limit 1)
+    ) h
+    where (select max(c.n) from oldest c) <= p_most
   )
-  select coalesce((select max(a.n) from aggregates a), 0) <= 10000, min(h.position) filter (where h.due),
+  select coalesce((select max(o.n) from oldest o), 0), min(h.position) filter (where h.due),
     case when bool_and(h.due or h.waits_until is not null) then min(h.waits_until) end,
     jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.leased)
-  into complete, place, waits_until, leased
+  into aggregates, place, waits_until, leased
   from heads h;
-  if complete and place is null then
+  if aggregates <= p_most and place is null then
     select max(f.position) into last
     from unnest(p_event_types) as t (event_type)
     cross join lateral (
@@ -281,7 +286,7 @@ as $$
 declare
   c_effort   constant int := 10000;      -- rows
   c_exact    constant int := 1000;       -- delayed rows due, up to which the oldest comes first
-  c_patience constant int := 2000;       -- rows without one to take
+  c_patience constant int := 2000;       -- rows read without one to take
   c_bytes    constant bigint := 8388608;
   c_trust    constant interval := '30 seconds';  -- how long a cursor's word for blocked rows is taken at most
   c_last     constant bigint := 9223372036854775807;
@@ -301,7 +306,8 @@ declare
   v_window   int;  -- fresh rows read of each type
   v_delayed  int;  -- delayed rows read of each type
   v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
-  v_wide     boolean := coalesce((p_cursor ->> 'wide')::boolean, false);  -- looking ahead was of no use
+  v_futile   int := coalesce((p_cursor ->> 'futile')::int, 0);  -- rows read since one was taken
+  v_tried    int := coalesce((p_cursor ->> 'tried')::int, 0);   -- as many of them, when looking ahead was of no use
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
@@ -311,7 +317,6 @@ declare
   v_left     record;
   v_ahead    record;
   v_taken    int;
-  v_futile   int := 0;  -- rows read since one was taken
 begin
   -- A missing filter must never widen into "everything".
   if p_event_types is null or cardinality(p_event_types) = 0 then
@@ -412,6 +417,7 @@ begin
       select r.id, r.position, r.wake_at is not null as delayed from rows r where r.free order by r.rank, r.position
     )
     select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.delayed_cut, h.rows as effort,
+           (select count(*) from lanes) as lanes,
            (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.lost and r.rank = 1) as lost,
            (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.leased and r.rank = 1) as leased,
            (select coalesce(bool_and(r.waits_until is not null), true) from rows r where r.rank = 1) as blocked,
@@ -522,29 +528,30 @@ begin
     end if;
     v_end := not (v_pick.more or v_left.fresh is not null or v_left.delayed);
     v_wanted := v_wanted - v_taken;
-    v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
-    exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
-    v_window := case when v_taken = 0 then least(v_window * 4, c_effort)
+    v_window := case when v_taken = 0 then least(v_window * 4, case p_lost when 'take' then 4 else 1 end * c_effort)
                      else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
-    -- 5. After many rows that all wait, look ahead.
-    if v_futile >= c_patience and not v_wide then
-      select * into v_ahead from outbox_first_free(v_types, v_passable);
-      v_ahead.place := case when v_ahead.complete then coalesce(v_ahead.place - 1, v_ahead.last) end;
-      v_wide := coalesce(v_ahead.place - v_fresh < 10 * c_patience, true);
+    -- 5. Past many rows of few aggregates that all wait, look ahead, through no more aggregates than it takes about the time of those rows to read.
+    v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
+    if not v_end and v_futile >= greatest(c_patience, 4 * v_tried) and v_pick.effort >= 16 * v_pick.lanes then
+      select * into v_ahead from outbox_first_free(v_types, v_passable, v_futile / 2);
+      v_ahead.place := coalesce(v_ahead.place - 1, v_ahead.last);
+      v_tried := case when v_ahead.place - v_fresh > v_ahead.aggregates then 0 else v_futile end;
       if v_ahead.place > v_fresh then
+        v_futile := 0;
         v_leased := v_leased || coalesce(v_ahead.leased, '[]');
         if v_blocked = v_fresh and v_ahead.waits_until is not null then
           v_blocked := v_ahead.place;
           v_blocked_until := least(v_blocked_until, v_ahead.waits_until, now() + c_trust);
         end if;
         v_fresh := v_ahead.place;
-        v_window := 64;
+        v_window := greatest(v_wanted / greatest(cardinality(v_types), 1), 64);
       end if;
     end if;
+    exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
   end loop;
   state := jsonb_build_object('end', v_end, 'lost', v_lost, 'leased', v_leased, 'cursor', jsonb_build_object(
     'fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken, 'window', case when v_taken = 0 then v_window end,
-    'blocked', v_blocked, 'blockedUntil', v_blocked_until, 'many', v_many, 'wide', v_wide));
+    'blocked', v_blocked, 'blockedUntil', v_blocked_until, 'many', v_many, 'futile', v_futile, 'tried', v_tried));
   return next; -- the other columns are null
 end
 $$;

@@ -44,6 +44,8 @@ func narrow() []edit {
 	return []edit{
 		{claimLanes, "c_exact    constant int := 1000", "c_exact    constant int := 4"},
 		{claimLanes, "c_patience constant int := 2000", "c_patience constant int := 3"},
+		{claimLanes, "v_pick.effort >= 16 * v_pick.lanes", "true"},
+		{claimLanes, "v_futile / 2", "100"},
 		{claimLanes, "c_effort   constant int := 10000", "c_effort   constant int := 20"},
 	}
 }
@@ -86,7 +88,6 @@ func brokenSQL() map[string]edit {
 		"recovering takes younger rows":                   {claimLanes, "order by r.rank, r.position", "order by r.rank, r.position desc"},
 		"free rows are looked past":                       {firstFree, "h.available_at <= now() as due", "false as due"},
 		"lost rows are looked past":                       {firstFree, "<= now() as due", "<= now() and h.status <> 'processing' as due"},
-		"leases are taken for waits":                      {firstFree, "case when bool_and(h.due or h.waits_until is not null) then min(h.waits_until) end", "min(h.waits_until)"},
 		"spent rows are kept":                             {"outbox_discard_spent", "s.attempts >= p_max_attempts", "s.attempts > p_max_attempts"},
 		"the token does not matter":                       {settleRows, "where l.held_under = l.token and ", "where "},
 		"finished rows are settled":                       {settleRows, "where e.status = 'processing'\n      for", "where e.status <> 'pending'\n      for"},
