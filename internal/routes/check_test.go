@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/openlup/outbox-dispatch/internal/routes"
 )
 
@@ -66,6 +68,54 @@ routes:
 			t.Errorf("%s: check says %v, want %v", test.name, err, parseErr)
 		}
 	}
+}
+
+// Whatever value of a sound file is not known, nothing else becomes a fault for want of it.
+func TestCheckBlamesNothingForAnUnknownValue(t *testing.T) {
+	t.Parallel()
+	replaced := 0
+	for _, test := range fileCases() {
+		var document yaml.Node
+		if test.fault != "" || yaml.Unmarshal([]byte(test.file), &document) != nil {
+			continue
+		}
+		for _, value := range scalars(&document) {
+			was := *value
+			*value = yaml.Node{Kind: yaml.ScalarNode, Style: yaml.DoubleQuotedStyle, Value: "${NOBODY_SET_THIS}"}
+			file, err := yaml.Marshal(&document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*value = was
+			_, unknown, err := routes.Check(file, "f", environment, everything)
+			if err != nil || len(unknown) == 0 {
+				t.Errorf("%s: %d unknown, %v in\n%s", test.name, len(unknown), err, file)
+			}
+			replaced++
+		}
+	}
+	if replaced < 100 {
+		t.Errorf("%d values replaced, want the test to find them", replaced)
+	}
+}
+
+// scalars are the values below the top level; the keys and the version are not among them.
+func scalars(node *yaml.Node) (values []*yaml.Node) {
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 1; i < len(node.Content); i += 2 {
+			if node.Content[i-1].Value != "version" {
+				values = append(values, scalars(node.Content[i])...)
+			}
+		}
+	case yaml.ScalarNode:
+		values = []*yaml.Node{node}
+	default:
+		for _, child := range node.Content {
+			values = append(values, scalars(child)...)
+		}
+	}
+	return values
 }
 
 func TestReferencesToSecretsAreRecognised(t *testing.T) {
