@@ -22,6 +22,9 @@ type HTTPConfig struct {
 	// Secrets sign each request, one signature per secret and in this order, so that a receiver can change from one
 	// to the next; see [ParseSecret] for their form. None means unsigned.
 	Secrets []string
+	// Envelope is what surrounds the payload; the zero value is a CloudEvent in structured mode. What is signed is what is
+	// sent, with the envelope.
+	Envelope Envelope
 	// AllowHTTP lets URL be plain http, and its port 80.
 	AllowHTTP bool
 	// AllowPorts lists ports that may be reached beside 443.
@@ -87,6 +90,7 @@ func (c HTTPConfig) Faults() []*FieldError {
 			report(fmt.Sprintf("allow_private[%d]", i), "%v", err)
 		}
 	}
+	faults = append(faults, c.Envelope.Faults()...)
 	faults = append(append(faults, c.headerFaults()...), c.tlsFaults()...)
 	if c.ResponseSnippet < 0 || c.ResponseSnippet > MaxResponseSnippet {
 		report("response_snippet", "%d, takes 0 to %d", c.ResponseSnippet, MaxResponseSnippet)

@@ -17,13 +17,15 @@ import (
 func ExampleNewHTTP() {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		fmt.Println(r.Header.Get("webhook-id"), r.Header.Get("outbox-event-type"), string(body))
+		fmt.Println(r.Header.Get("webhook-id"), r.Header.Get("outbox-event-type"), r.Header.Get("content-type"))
+		fmt.Println(string(body))
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer receiver.Close()
 
 	handler, err := handlers.NewHTTP(handlers.HTTPConfig{
 		URL:          receiver.URL,
+		Envelope:     handlers.Envelope{Source: "/shop"},
 		Secrets:      []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 		AllowHTTP:    true, // for the local receiver only
 		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -36,11 +38,12 @@ func ExampleNewHTTP() {
 	registry := outbox.Registry{"order.placed": {Handler: handler, Timeout: 5 * time.Second, Destination: "crm"}}
 
 	_, err = registry["order.placed"].Handler.Handle(context.Background(), outbox.Event{
-		ID: "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47", Type: "order.placed", Payload: json.RawMessage(`{"total": 12.50}`),
+		ID: "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47", Position: 42, Type: "order.placed", Payload: json.RawMessage(`{"total": 12.50}`),
 	})
 	fmt.Println(err)
 	// Output:
-	// 5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47 order.placed {"total": 12.50}
+	// 5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47 order.placed application/cloudevents+json; charset=utf-8
+	// {"specversion":"1.0","id":"5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47","source":"/shop","type":"order.placed","sequence":"0000000000000000042","datacontenttype":"application/json","data":{"total": 12.50}}
 	// <nil>
 }
 

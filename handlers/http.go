@@ -28,6 +28,7 @@ type HTTP struct {
 	request   *http.Request // what every request is copied from
 	transport *http.Transport
 	secrets   []Secret
+	envelope  Envelope
 	snippet   int
 	clock     func() time.Time
 }
@@ -44,7 +45,6 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	if err != nil {
 		return nil, &FieldError{Field: "url", Problem: "no request can be made for it"}
 	}
-	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", config.UserAgent)
 	config.setHeaders(request.Header)
 	// The webhook-id makes a repetition harmless, and this tells the transport so: a kept connection that turns
@@ -58,7 +58,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	}
 	return &HTTP{
 		request: request, transport: newTransport(config), secrets: secrets,
-		snippet: config.ResponseSnippet, clock: config.Clock,
+		envelope: config.Envelope, snippet: config.ResponseSnippet, clock: config.Clock,
 	}, nil
 }
 
@@ -91,9 +91,9 @@ func newTransport(config HTTPConfig) *http.Transport {
 	}
 }
 
-// Handle posts the event's payload, byte for byte. A 2xx answer means delivered, whatever its body holds or fails to;
-// the receipt is then {"http": {"status": 200, "durationMs": 12}}, with a "body" if the configuration keeps one. All else is an error by the table in
-// docs/routes.md; once ctx has ended the error wraps ctx.Err. Without a deadline in ctx it is
+// Handle posts the event in its envelope. A 2xx answer means delivered, whatever its body holds or fails to; the receipt
+// is then {"http": {"status": 200, "durationMs": 12}}, with a "body" if the configuration keeps one. All else is an error
+// by the table in docs/routes.md; once ctx has ended the error wraps ctx.Err. Without a deadline in ctx it is
 // [outbox.DefaultHandlerTimeout].
 func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, error) {
 	ctx, cancel := bound(ctx)
@@ -132,19 +132,22 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (h *HTTP) newRequest(ctx context.Context, event outbox.Event, now time.Time) *http.Request {
 	request := h.request.Clone(ctx)
-	if len(event.Payload) > 0 {
-		request.GetBody = func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(event.Payload)), nil
-		}
-		request.Body = io.NopCloser(bytes.NewReader(event.Payload))
-		request.ContentLength = int64(len(event.Payload))
+	body, contentType, headers := h.envelope.encode(event)
+	if len(body) > 0 {
+		request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		request.Body = io.NopCloser(bytes.NewReader(body))
+		request.ContentLength = int64(len(body))
+	}
+	request.Header.Set("Content-Type", contentType)
+	for name, value := range headers {
+		request.Header.Set(name, value)
 	}
 	// The dot separates what is signed, so an id must not hold one. UUIDs don't.
 	id := strings.ReplaceAll(encodeHeader(event.ID, ""), ".", "%2E")
 	request.Header.Set("Webhook-Id", id)
 	request.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	if len(h.secrets) > 0 {
-		request.Header.Set("Webhook-Signature", Sign(id, now, event.Payload, h.secrets...))
+		request.Header.Set("Webhook-Signature", Sign(id, now, body, h.secrets...))
 	}
 	for name, value := range map[string]string{
 		"Outbox-Event-Type":      event.Type,

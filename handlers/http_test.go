@@ -77,7 +77,7 @@ func recorder(t *testing.T) (*httptest.Server, <-chan request) {
 func TestHTTPPostsThePayloadByteForByte(t *testing.T) {
 	t.Parallel()
 	server, received := recorder(t)
-	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL})
+	handler := newHTTP(t, handlers.HTTPConfig{URL: server.URL, Envelope: handlers.Envelope{Format: handlers.EnvelopeRaw}})
 	for _, payload := range []string{
 		`{}`, `null`, `[]`, `""`, `1e400`, `12345678901234567890`, `{"b": 1, "a": 2, "b": 3}`, `{"n": 0.1000}`,
 		"{\"text\": \"a\\u0000b <&> \u2028 é\"}", strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
@@ -99,8 +99,9 @@ func TestHTTPSendsItsHeaders(t *testing.T) {
 	server, received := recorder(t)
 	now := time.Date(2026, 11, 30, 7, 0, 0, 999, time.UTC)
 	handler := newHTTP(t, handlers.HTTPConfig{
-		URL:   server.URL + "/hook?token=1",
-		Clock: func() time.Time { return now },
+		URL:      server.URL + "/hook?token=1",
+		Envelope: handlers.Envelope{Format: handlers.EnvelopeRaw},
+		Clock:    func() time.Time { return now },
 	})
 	if _, err := handler.Handle(t.Context(), sampleEvent()); err != nil {
 		t.Fatal(err)

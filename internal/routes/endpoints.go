@@ -28,14 +28,15 @@ func (f File) UsesEndpoints() bool {
 }
 
 // forEndpoints builds the handler of the kind endpoints.
-func (o Options) forEndpoints(config handlers.EndpointsConfig) (outbox.Handler, error) {
-	config.HTTP = o.overHTTP(config.HTTP)
+func (o Options) forEndpoints(config handlers.EndpointsConfig, envelope handlers.Envelope) (outbox.Handler, error) {
+	config.HTTP = o.overHTTP(config.HTTP, envelope)
 	config.Source, config.Secret = o.Endpoints, o.Secret
 	return handlers.NewEndpoints(config)
 }
 
-// overHTTP fills in what all webhooks have in common.
-func (o Options) overHTTP(config handlers.HTTPConfig) handlers.HTTPConfig {
+// overHTTP fills in what is not among a webhook's own fields.
+func (o Options) overHTTP(config handlers.HTTPConfig, envelope handlers.Envelope) handlers.HTTPConfig {
+	config.Envelope = envelope
 	config.MaxIdleConns = o.Concurrency
 	config.UserAgent = o.UserAgent
 	config.RootCAs = o.RootCAs

@@ -170,9 +170,9 @@ func (d Destination) route(name string, shared *clients) (outbox.Route, error) {
 func (d Destination) handler(shared *clients) (outbox.Handler, error) {
 	switch {
 	case d.HTTP != nil:
-		return handlers.NewHTTP(shared.options.overHTTP(*d.HTTP))
+		return handlers.NewHTTP(shared.options.overHTTP(*d.HTTP, d.Envelope))
 	case d.Endpoints != nil:
-		return shared.options.forEndpoints(*d.Endpoints)
+		return shared.options.forEndpoints(*d.Endpoints, d.Envelope)
 	case d.SNS != nil:
 		client, err := shared.forSNS()
 		if err != nil {

@@ -230,13 +230,13 @@ routes:
 		return
 	}
 	route := registry["order.placed"]
-	_, err = route.Handler.Handle(context.Background(), outbox.Event{ID: "1", Payload: []byte(`{"total": 12.50}`)})
+	_, err = route.Handler.Handle(context.Background(), outbox.Event{ID: "1", Type: "order.placed", Payload: []byte(`{"total": 12.50}`)})
 	fmt.Println(route.Destination, route.Timeout, err)
 
 	_, err = routes.Parse([]byte("version: 1\nroute: {}\n"), "routes.yaml", lookup)
 	fmt.Println(err)
 	// Output:
-	// received {"total": 12.50}
+	// received {"specversion":"1.0","id":"1","source":"/outbox","type":"order.placed","sequence":"0000000000000000000","datacontenttype":"application/json","data":{"total": 12.50}}
 	// crm 10s <nil>
 	// routes.yaml:1: destinations are missing, takes at least one
 	// routes.yaml:1: routes are missing, takes at least one

@@ -246,8 +246,8 @@ func TestHostileDataArrives(t *testing.T) {
 		if err := w.pool.QueryRow(t.Context(), "select id::text, payload::text from outbox_events where idempotency_key = $1", name).Scan(&id, &text); err != nil {
 			t.Fatalf("read %s: %v", name, err)
 		}
-		if got := w.hook.bodies[id]; got != text {
-			t.Errorf("%s: body of %d bytes differs from the row's payload of %d", name, len(got), len(text))
+		if got := w.hook.payloads[id]; got != text {
+			t.Errorf("%s: data of %d bytes differs from the row's payload of %d", name, len(got), len(text))
 		}
 	}
 }

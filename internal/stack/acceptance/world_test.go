@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 
+	"github.com/openlup/outbox-dispatch/internal/stack/cloud"
 	"github.com/openlup/outbox-dispatch/internal/stack/lambda"
 )
 
@@ -173,13 +174,13 @@ type hook struct {
 	mu        sync.Mutex
 	times     map[string]int     // deliveries by event
 	positions map[string][]int64 // first deliveries by aggregate
-	bodies    map[string]string
+	payloads  map[string]string
 	before    func(id string, r *http.Request) // runs before an answer is given; may be nil
 }
 
 func newHook(t *testing.T) *hook {
 	t.Helper()
-	h := &hook{times: map[string]int{}, positions: map[string][]int64{}, bodies: map[string]string{}}
+	h := &hook{times: map[string]int{}, positions: map[string][]int64{}, payloads: map[string]string{}}
 	h.Server = httptest.NewServer(http.HandlerFunc(h.receive))
 	t.Cleanup(func() {
 		h.CloseClientConnections()
@@ -200,7 +201,7 @@ func (h *hook) receive(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("outbox-aggregate-id")
 		h.positions[key] = append(h.positions[key], position)
 	}
-	h.bodies[id] = string(body)
+	h.payloads[id] = cloud.Message{Body: string(body)}.Data()
 	before := h.before
 	h.mu.Unlock()
 	if before != nil {

@@ -1,6 +1,7 @@
 package rail
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/openlup/outbox-dispatch/internal/stack/cloud"
 	"github.com/openlup/outbox-dispatch/internal/stack/webhook"
 )
 
@@ -69,7 +71,7 @@ func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
 		facts: facts{
 			aggregate: req.Header.Get("outbox-aggregate-type") + "/" + req.Header.Get("outbox-aggregate-id"),
 			eventType: req.Header.Get("outbox-event-type"), key: req.Header.Get("outbox-idempotency-key"),
-			position: req.Header.Get("outbox-position"), body: string(body),
+			position: req.Header.Get("outbox-position"), body: unwrap(req.Header, string(body)),
 		},
 	}
 	got.signed = webhook.Signed(req.Header, body, r.secrets[got.endpoint], time.Now())
@@ -83,6 +85,25 @@ func (r *receiver) receive(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Retry-After", "60")
 	}
 	w.WriteHeader(got.status)
+}
+
+// unwrap takes the payload out of its envelope, which each endpoint has another of; an envelope that names another event, or
+// is none that its endpoint takes, holds nothing.
+func unwrap(header http.Header, body string) string {
+	switch mediaType := header.Get("content-type"); {
+	case mediaType == "application/cloudevents+json; charset=utf-8":
+		var event struct{ ID, Type string }
+		if json.Unmarshal([]byte(body), &event) != nil || event.ID != header.Get("webhook-id") || event.Type != header.Get("outbox-event-type") {
+			return ""
+		}
+		return cloud.Message{Body: body}.Data()
+	case mediaType != "application/json":
+		return ""
+	case header.Get("ce-specversion") != "" && (header.Get("ce-id") != header.Get("webhook-id") || header.Get("ce-type") != header.Get("outbox-event-type")):
+		return ""
+	default:
+		return body
+	}
 }
 
 // answer plays the scenario: billing is out at first, members fails now and then and refuses two kinds of payload.

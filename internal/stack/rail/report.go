@@ -155,7 +155,7 @@ func (r *run) reportVerified(rows []row, got arrivals) {
 	r.table("verified at the receiving ends",
 		fmt.Sprintf("%s  %d inserted = %d delivered + %d discarded + %d left to another worker",
 			ok, len(rows), ends["processed"], ends["discarded"], ends["pending"]),
-		fmt.Sprintf("%s  %d webhook requests, %d accepted: signatures, headers, bodies byte for byte",
+		fmt.Sprintf("%s  %d webhook requests, %d accepted: signatures, headers, payloads byte for byte in each kind of envelope",
 			ok, len(got.requests), accepted),
 		fmt.Sprintf("%s  %d messages in SQS by %d requests: attributes, CloudEvents' data byte for byte; groups and deduplication ids of the FIFO topic",
 			ok, len(got.messages), got.snsRequests),

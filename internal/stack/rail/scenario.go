@@ -71,8 +71,8 @@ version: 1
 known: [order.archived]
 destinations:
   crm:       {http: {url: "${HOOKS}/crm", secrets: ["${CRM_SECRET}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
-  billing:   {http: {url: "${HOOKS}/billing", secrets: ["${BILLING_NEW}", "${BILLING_OLD}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
-  members:   {http: {url: "${HOOKS}/members", secrets: ["${MEMBERS_SECRET}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}, discard_on: [410]}
+  billing:   {http: {url: "${HOOKS}/billing", secrets: ["${BILLING_NEW}", "${BILLING_OLD}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}, envelope: raw}
+  members:   {http: {url: "${HOOKS}/members", secrets: ["${MEMBERS_SECRET}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}, envelope: cloudevents-binary, discard_on: [410]}
   shipments: {sns: {topic_arn: "${SHIPMENTS_TOPIC}", timeout: 5s}}
   stock:     {sns: {topic_arn: "${STOCK_TOPIC}", timeout: 5s}}
   mail:      {ses: {from: "` + sender + `", timeout: 5s}}

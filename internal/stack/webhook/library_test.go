@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -19,6 +20,11 @@ import (
 // delivery posts one event to a receiver of its own, and returns what that saw.
 func delivery(t *testing.T, secrets ...string) (http.Header, []byte) {
 	t.Helper()
+	return posted(t, handlers.HTTPConfig{Secrets: secrets})
+}
+
+func posted(t *testing.T, config handlers.HTTPConfig) (http.Header, []byte) {
+	t.Helper()
 	type request struct {
 		header http.Header
 		body   []byte
@@ -29,22 +35,27 @@ func delivery(t *testing.T, secrets ...string) (http.Header, []byte) {
 		received <- request{r.Header, body}
 	}))
 	t.Cleanup(server.Close)
-	handler, err := handlers.NewHTTP(handlers.HTTPConfig{
-		URL: server.URL, Secrets: secrets, AllowHTTP: true,
-		AllowPorts:   []handlers.Ports{{First: 1024, Last: 65535}},
-		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-	})
+	config.URL, config.AllowHTTP, config.AllowPorts = server.URL, true, []handlers.Ports{{First: 1024, Last: 65535}}
+	config.AllowPrivate = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	handler, err := handlers.NewHTTP(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = handler.Handle(t.Context(), outbox.Event{
-		ID: "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47", Type: "order.placed", Payload: []byte("{\"text\": \"zażółć \\u0000\"}"),
-	})
+	_, err = handler.Handle(t.Context(), event())
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := <-received
 	return got.header, got.body
+}
+
+func event() outbox.Event {
+	return outbox.Event{
+		ID: "5f0c1d7e-2b7a-4c8e-9a51-0d3f6b1c2e47", Position: 42, Type: "order.placed", AggregateType: "order",
+		AggregateID: "0b6e2f2a-7c1d-4d2b-8a61-5e9d8f3c4b10", IdempotencyKey: "Zażółć 17", CreatedAt: time.Unix(1764482400, 123456000).UTC(),
+		Payload:  []byte("{\"text\": \"zażółć \\u0000\", \"n\": 12345678901234567890}"),
+		Metadata: []byte(`{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`),
+	}
 }
 
 // The library is the one that Standard Webhooks publishes; receivers verify with it and know nothing of this project.
