@@ -33,7 +33,7 @@ func TestUpRunsWhatItPrintsAndDownLeavesNothing(t *testing.T) {
 		insertInto(t, s.Database, statement)
 	}
 	for _, want := range []string{
-		`webhook   order\.placed .*\{"total": "99\.90"\}  \(signature valid, answered 200\)`,
+		`webhook   order\.placed .*\{"total": "99\.90"\}\}  \(signature valid, answered 200\)`,
 		`sqs       shipments  order\.shipped .*\{"parcel": "A-1"\}`,
 		`sqs       stock\.fifo  stock\.reserved .*\{"sku": "A-1"\}`,
 		`mail      to ann@example\.com  subject "Welcome"  Hello Ann`,
