@@ -117,6 +117,24 @@ func Snooze(err error, delay time.Duration) error {
 	return &snoozeError{cause: orText(err, "snoozed"), delay: max(delay, 0)}
 }
 
+// OutcomeOf returns what a handler's error asks for: [Processed] for nil, [Discarded] and [Snoozed] for what [Discard],
+// [Benign], [Disable] and [Snooze] wrapped, [Retry] for every other. A pass may see further: an attempt that is the last one,
+// an invocation that was cancelled.
+func OutcomeOf(err error) Outcome {
+	var discard *discardError
+	var snooze *snoozeError
+	switch {
+	case err == nil:
+		return Processed
+	case errors.As(err, &discard):
+		return Discarded
+	case errors.As(err, &snooze):
+		return Snoozed
+	default:
+		return Retry
+	}
+}
+
 type discardError struct {
 	cause   error
 	benign  bool
