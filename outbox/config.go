@@ -59,6 +59,7 @@ type Config struct {
 	Circuits Circuits         // nil: each pass finds out by itself which destinations are out
 	Stats    Stats            // nil: no statistics
 	Pruner   Pruner           // nil: nothing is ever deleted
+	Discards Discards         // nil: nobody is told of discards
 	Observer Observer         // nil: nobody watches
 	Logger   *slog.Logger     // nil: no logs
 	Clock    func() time.Time // measures the budget only; nil: time.Now

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +83,9 @@ type Route struct {
 	// Prepare is told of the events of a claim that go to the destination, all at once and before Part and Handler see any of
 	// them, so that what these need can be looked up in one go. Routes of one gate share one. Nil prepares nothing.
 	Prepare func(ctx context.Context, events []Event)
+	// OnDiscard is told of each discard of an event of this type, whoever discarded it: at least once, and without its payload.
+	// It needs a [Config].Discards, and must be comparable, as pointers are. Nil tells nobody.
+	OnDiscard Notifier
 	// MaxAge is how long after its creation, by the database's clock, an event is still worth delivering; then it is
 	// discarded, with the reason max_age_exceeded. Zero means for ever.
 	MaxAge time.Duration
@@ -212,6 +216,9 @@ func (r Registry) validate() error {
 		}
 		if route.Concurrency < 0 {
 			faults = append(faults, fmt.Errorf("registry: %q has concurrency %d, must not be negative", name, route.Concurrency))
+		}
+		if route.OnDiscard != nil && !reflect.TypeOf(route.OnDiscard).Comparable() {
+			faults = append(faults, fmt.Errorf("registry: %q tells discards to a %T, takes what is comparable, like a pointer", name, route.OnDiscard))
 		}
 		gate := orDefault(route.Gate, orDefault(route.Destination, name))
 		first, shared := firsts[gate]

@@ -28,6 +28,7 @@ type pass struct {
 	lease    time.Duration
 	circuits circuits
 	pruning  pruning
+	telling  telling
 	seen     map[string]bool // events whose handler was started and that are not confirmed done
 	counts   Result
 

@@ -41,6 +41,8 @@ type Result struct {
 	Batches        int `json:"batches"`
 	// Pruned counts the finished events that the pass deleted.
 	Pruned int `json:"pruned,omitempty"`
+	// DiscardsTold counts the discards, of this pass and others, of which somebody was told.
+	DiscardsTold int `json:"discardsTold,omitempty"`
 	// RunMs is the pass's length in whole milliseconds, statistics included.
 	RunMs int64 `json:"runMs"`
 	// ByEventType holds the non-zero counters of each type.

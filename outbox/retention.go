@@ -47,7 +47,7 @@ type Pruner interface {
 	Prune(ctx context.Context, retention Retention, limit int) (int, error)
 }
 
-// pruning is the one time that a pass prunes: at its end, or beside its lingering.
+// pruning is the one time that a pass prunes, and tells of discards just before: at its end, or beside its lingering.
 type pruning struct {
 	cancel context.CancelFunc // nil: not begun
 	end    chan pruned
@@ -61,13 +61,15 @@ type pruned struct {
 
 // startPruning begins to prune, once in a pass, in what is left of the budget.
 func (p *pass) startPruning(ctx context.Context) {
-	kept := p.config.Retention
-	if p.pruning.cancel != nil || p.config.Pruner == nil || (kept.Processed < 0 && kept.Discarded < 0) {
+	if p.pruning.cancel != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p.pruning = pruning{cancel: cancel, end: make(chan pruned, 1)}
-	go func() { p.pruning.end <- p.prune(ctx) }()
+	go func() {
+		p.tellDiscards(ctx) // before what it would tell of is deleted
+		p.pruning.end <- p.prune(ctx)
+	}()
 }
 
 // endPruning waits for it. A pass that failed cuts it short.
@@ -91,10 +93,14 @@ func (p *pass) endPruning(ctx context.Context, failed bool) {
 
 // prune deletes batch by batch until nothing is left or the time is over.
 func (p *pass) prune(ctx context.Context) (all pruned) {
+	kept := p.keptFor()
+	if p.config.Pruner == nil || (kept.Processed < 0 && kept.Discarded < 0) {
+		return pruned{}
+	}
 	for p.budget.left() >= pruneMargin && ctx.Err() == nil {
 		limit, cancel := context.WithTimeout(ctx, min(p.budget.left(), statementLimit))
 		n, err := within(limit, func(ctx context.Context) (int, error) {
-			return p.config.Pruner.Prune(ctx, p.config.Retention, pruneBatch)
+			return p.config.Pruner.Prune(ctx, kept, pruneBatch)
 		})
 		cancel()
 		all.events += n

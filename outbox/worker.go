@@ -63,7 +63,9 @@ func (w *Worker) Run(ctx context.Context, settings Pass) (Result, error) {
 		return p.skip(ReasonBudgetTooSmall), nil
 	}
 	p.loadCircuits(ctx)
+	p.startTelling(ctx)
 	err := p.run(ctx)
+	p.endTelling(ctx, err != nil)
 	p.endPruning(ctx, err != nil)
 	if err != nil {
 		return p.result(false), err

@@ -28,10 +28,13 @@ create table public.outbox_events (
   wake_at         timestamptz generated always as
     (case when status = 'failed' or (status = 'pending' and available_at > created_at) then available_at end) stored,
   -- Attempts of rows that may have spent them, cut at 20, the highest ceiling. Null for a row on its first
-  -- attempt, so that this index too leaves the ordinary claim alone.
+  -- attempt, so that this index too leaves the ordinary claim alone. -1: discarded, and nobody was told of that
+  -- discard (outbox_discards_untold in 0003); another index would be one more that every settle looks at.
   spent           smallint generated always as
     (case when (status in ('pending', 'failed') and attempts >= 1) or (status = 'processing' and attempts >= 2)
-          then least(attempts, 20) end) stored,
+            then least(attempts, 20)
+          when status = 'discarded' and metadata ->> 'discardTold' is distinct from coalesce(metadata ->> 'discardedAt', '')
+            then -1 end) stored,
 
   constraint outbox_events_pkey primary key (id),
   constraint outbox_events_event_type_idempotency_key_key unique (event_type, idempotency_key),
@@ -47,7 +50,7 @@ create table public.outbox_events (
 create index outbox_events_claim_idx on public.outbox_events (event_type, wake_at, position) where unfinished;
 -- The unfinished rows of an aggregate, oldest first: what blocks a row.
 create index outbox_events_aggregate_idx on public.outbox_events (aggregate_type, aggregate_id, position) where unfinished;
--- Rows whose attempts may be spent.
+-- Rows whose attempts may be spent, and those of which somebody is to be told.
 create index outbox_events_spent_idx on public.outbox_events (event_type, spent, wake_at, position) where spent is not null;
 
 -- Event types that nobody consumes, on purpose: they block no caller that doesn't claim them.

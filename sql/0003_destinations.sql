@@ -1,4 +1,5 @@
--- Destinations that live in the database: webhook endpoints of customers, to be added and changed while everything runs.
+-- Destinations that live in the database: webhook endpoints of customers, to be added and changed while everything runs. And
+-- discards of which somebody is to be told.
 
 create table public.outbox_endpoints (
   id          text        not null,
@@ -161,5 +162,74 @@ as $$
 begin
   delete from outbox_endpoints where id = p_id;
   return found;
+end
+$$;
+
+-- Discarded rows of these types of which outbox_discards_told has not heard, the oldest of each type first, at most p_limit
+-- (1..1,000), whoever discarded them. mark says which discard of the row this is: it may be delivered again, and discarded again.
+-- Its cost does not follow the history. Two callers at once get the same rows.
+create function public.outbox_discards_untold(p_event_types text[], p_limit int default 100)
+returns table (
+  id uuid, "position" bigint, created_at timestamptz, aggregate_type text, aggregate_id uuid, event_type text,
+  idempotency_key text, attempts int, error text, discard_reason text, discarded_at timestamptz, mark text
+)
+language sql stable
+set search_path = public, pg_catalog
+set enable_bitmapscan = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set enable_sort = off
+set max_parallel_workers_per_gather = 0
+set jit = off
+as $$
+  select u.id, u.position, u.created_at, u.aggregate_type, u.aggregate_id, u.event_type, u.idempotency_key, u.attempts, u.error,
+    u.metadata ->> 'discardReason', outbox_discarded_at(u.metadata, u.created_at, u.available_at),
+    coalesce(u.metadata ->> 'discardedAt', '')
+  from (select distinct n.event_type from unnest(p_event_types) as n (event_type)) t
+  cross join lateral (
+    select e.* from outbox_events e
+    where e.spent is not null and e.event_type = t.event_type and e.spent = -1
+    order by e.wake_at, e.position -- wake_at is null
+    limit least(greatest(coalesce(p_limit, 100), 1), 1000)
+  ) u
+  limit least(greatest(coalesce(p_limit, 100), 1), 1000)
+$$;
+
+-- Notes that somebody was told of these discards, each by its id and mark, and returns of how many. A row that was discarded
+-- anew meanwhile, or that somebody else has locked, stays untold.
+-- Errors: outbox_discards_told_invalid_input (22023) when an array is null or their counts differ.
+create function public.outbox_discards_told(p_ids uuid[], p_marks text[]) returns int
+language plpgsql volatile
+set search_path = public, pg_catalog
+set enable_bitmapscan = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_memoize = off
+set plan_cache_mode = force_generic_plan
+set max_parallel_workers_per_gather = 0
+set jit = off
+as $$
+declare
+  v_told int;
+begin
+  if p_ids is null or p_marks is null or cardinality(p_ids) <> cardinality(p_marks) then
+    raise exception 'outbox_discards_told_invalid_input' using errcode = '22023';
+  end if;
+  update outbox_events e
+  set metadata = case when jsonb_typeof(e.metadata) = 'object' then e.metadata else '{}' end
+    || jsonb_build_object('discardTold', coalesce(e.metadata ->> 'discardedAt', ''))
+  where e.id = any (array(
+    select l.id
+    from unnest(p_ids, p_marks) as k (id, mark)
+    join outbox_events l on l.id = k.id
+    where l.spent is not distinct from -1 -- which no index answers: the rows are found by their ids
+      and coalesce(l.metadata ->> 'discardedAt', '') = k.mark
+    order by l.id
+    for no key update of l skip locked));
+  get diagnostics v_told = row_count;
+  return v_told;
 end
 $$;

@@ -38,7 +38,8 @@ func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logge
 		return &app{fault: &ConfigError{err}}
 	}
 	store := &postgres.Store{Pool: pool.Pool}
-	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Pruner, c.worker.Logger = store, store, store, store, logger
+	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Pruner, c.worker.Discards = store, store, store, store, store
+	c.worker.Logger = logger
 	c.router.endpoints.lookup.Pool = pool.Pool
 	rails, err := newRails(c, logger)
 	if err == nil {

@@ -39,6 +39,8 @@ func calls() []call {
 		{"claim of many types", `select from outbox_claim_batch(
 			array(select 'type.' || g from generate_series(1, 50) g) || ` + ours + `,
 			array(select 'kind.' || g from generate_series(1, 200) g) || ` + known + `, 100)`, claiming(), shape.claims},
+		{"telling of discards", `with u as materialized (select * from outbox_discards_untold(` + ours + `, 100))
+			select outbox_discards_told(array(select id from u), array(select mark from u))`, nil, shape.tells},
 	}
 }
 

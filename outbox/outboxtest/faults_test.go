@@ -187,7 +187,7 @@ func blockedBehind(m *Memory, row *Row) bool {
 
 func faults() []fault {
 	return slices.Concat(claimFaults(), orderFaults(), laneFaults(), heldFaults(), spentFaults(), crashFaults(), settleFaults(),
-		fenceFaults(), hostileFaults(), circuitFaults(), pruneFaults())
+		fenceFaults(), hostileFaults(), circuitFaults(), pruneFaults(), discardFaults())
 }
 
 func claimFaults() []fault {

@@ -41,7 +41,7 @@ type testCase struct {
 }
 
 // TestStore runs the suite that every [outbox.Store] passes, each case as a subtest with a harness of its own. A store
-// that is also an [outbox.Stats], an [outbox.Circuits] or an [outbox.Pruner] is tested as one. open may call t.Parallel, and
+// that is also an [outbox.Stats], an [outbox.Circuits], an [outbox.Pruner] or an [outbox.Discards] is tested as one. open may call t.Parallel, and
 // cleans up through t.Cleanup. Cases judge times by [Harness.Now] only, and need a store that answers within a lease: five minutes.
 func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
@@ -56,7 +56,7 @@ func TestStore(t *testing.T, open func(t *testing.T) Harness) {
 func testCases() []testCase {
 	return slices.Concat(claimCases(), clampCases(), orderCases(), laneCases(), heldCases(), spentCases(), crashCases(),
 		settleCases(), delayCases(), fenceCases(), hostileCases(), concurrencyCases(),
-		circuitCases(), pruneCases())
+		circuitCases(), pruneCases(), discardCases())
 }
 
 func runCase(t testing.TB, c testCase, h Harness) {

@@ -27,6 +27,8 @@ type fault struct {
 	load   func(ctx context.Context, m *Memory, destinations []string, lease time.Duration) ([]outbox.Circuit, error)
 	report func(ctx context.Context, m *Memory, report outbox.CircuitReport) (outbox.Circuit, error)
 	prune  func(ctx context.Context, m *Memory, retention outbox.Retention, limit int) (int, error)
+	untold func(ctx context.Context, m *Memory, types []string, limit int) ([]outbox.Notice, error)
+	told   func(ctx context.Context, m *Memory, notices []outbox.Notice) error
 	// ignoresDormant makes a declaration have no effect.
 	ignoresDormant bool
 }
@@ -75,6 +77,20 @@ func (b *broken) Prune(ctx context.Context, retention outbox.Retention, limit in
 		return b.Memory.Prune(ctx, retention, limit)
 	}
 	return b.fault.prune(ctx, b.Memory, retention, limit)
+}
+
+func (b *broken) Untold(ctx context.Context, types []string, limit int) ([]outbox.Notice, error) {
+	if b.fault.untold == nil {
+		return b.Memory.Untold(ctx, types, limit)
+	}
+	return b.fault.untold(ctx, b.Memory, types, limit)
+}
+
+func (b *broken) Told(ctx context.Context, notices []outbox.Notice) error {
+	if b.fault.told == nil {
+		return b.Memory.Told(ctx, notices)
+	}
+	return b.fault.told(ctx, b.Memory, notices)
 }
 
 func (b *broken) QueueStats(ctx context.Context) (json.RawMessage, error) {
