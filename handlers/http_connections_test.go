@@ -6,12 +6,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/openlup/outbox-dispatch/handlers"
+	"github.com/openlup/outbox-dispatch/outbox"
 )
 
 func TestHTTPSpeaksHTTP2(t *testing.T) {
@@ -158,5 +160,29 @@ func TestHTTPSharesAConnectionOverHTTP2(t *testing.T) {
 	if got := server.connections.Load(); got != 1 || server.http2.Load() != (lanes+1)*25 || server.http1.Load() != 0 {
 		t.Errorf("%d connections, %d requests over HTTP/2 and %d over HTTP/1, want 1, %d and 0",
 			got, server.http2.Load(), server.http1.Load(), (lanes+1)*25)
+	}
+}
+
+func TestHTTPBlocksPrivateAddresses(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
+	t.Cleanup(func() {
+		server.Close()
+		if reached.Load() {
+			t.Error("a request reached loopback")
+		}
+	})
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	elsewhere := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for _, host := range []string{
+		"127.0.0.1", "127.8.8.8", "0.0.0.0", "localhost", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+		"169.254.169.254", "[fe80::1%25lo]", "192.168.0.1", "[64:ff9b::7f00:1]",
+	} {
+		handler := newHTTP(t, handlers.HTTPConfig{URL: "http://" + host + ":" + port, AllowPrivate: elsewhere})
+		t.Run(host, func(t *testing.T) {
+			t.Parallel()
+			expect(t, outcomeOf(t, handler, 0), outbox.Discarded, "address_blocked")
+		})
 	}
 }
