@@ -15,6 +15,7 @@ import (
 
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/outbox"
+	"github.com/openlup/outbox-dispatch/outbox/outboxtest"
 )
 
 // letters are events with mails from a template; each payload's fields are added to it.
@@ -280,4 +281,38 @@ func ended(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
+}
+
+func TestSESIsAHandlerAsPassesExpectThem(t *testing.T) {
+	t.Parallel()
+	for name, payload := range map[string]string{
+		"simple":   `{"to": ["ann@customer.example.org"], "subject": "s", "text": "t"}`,
+		"raw":      `{"to": ["ann@customer.example.org"], "subject": "s", "text": "t", "format": "raw"}`,
+		"template": `{"to": ["ann@customer.example.org"], "template": "letter", "data": {"n": 1}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outboxtest.TestHandler(t, func(t *testing.T) outboxtest.HandlerHarness {
+				fake := &fakeSES{quota: 14}
+				handler := fake.handler(t, handlers.SESConfig{Rate: handlers.NewSESRate(fake.client(), 0)})
+				if name == "template" { // or it would take no batches yet
+					if _, err := handler.Handle(t.Context(), letters("")[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return outboxtest.HandlerHarness{
+					Handler: handler,
+					Event:   func(int) outbox.Event { return outbox.Event{Payload: json.RawMessage(payload)} },
+					Poison: func() []outbox.Event {
+						return []outbox.Event{
+							{Payload: json.RawMessage(`{"to": ["hunter2"]}`)},
+							{Payload: json.RawMessage(`{}`)},
+							{Payload: json.RawMessage(`{"to": ["ann@customer.example.org"], "template": "hunter2", "format": "raw"}`)},
+						}
+					},
+					Secrets: []string{"hunter2", "AKIDEXAMPLE", "ann@customer.example.org"},
+				}
+			})
+		})
+	}
 }

@@ -99,6 +99,33 @@ func FuzzMailsAreSafeOrRefusedWithoutTheirContent(f *testing.F) {
 	})
 }
 
+func TestAMailThatIsTooLargeIsRefusedUnsent(t *testing.T) {
+	t.Parallel()
+	handler := &SES{from: mailbox{text: "a@b.test", address: "a@b.test"}}
+	to := []mailbox{{text: "a@b.test", address: "a@b.test"}}
+	for name, c := range map[string]struct {
+		mail  mailContent
+		bytes int // of the file
+		fits  bool
+	}{
+		"simple":                {mailContent{subject: "s", text: "t"}, 31 << 20, false},
+		"raw":                   {mailContent{subject: "s", text: "t", raw: true}, 31 << 20, false},
+		"template":              {mailContent{template: "t"}, 31 << 20, false},
+		"simple that just fits": {mailContent{subject: "s", text: "t"}, 29 << 20, true},
+		"raw that just fits":    {mailContent{subject: "s", text: "t", raw: true}, 29 << 20, true},
+	} {
+		c.mail.to, c.mail.attachments = to, []attachment{{filename: "a", contentType: "a/b", content: make([]byte, c.bytes)}}
+		_, err := handler.message(outbox.Event{ID: "1"}, c.mail)
+		switch {
+		case c.fits && err != nil:
+			t.Errorf("%s: %v, want it to fit", name, err)
+		case !c.fits && (err == nil || !strings.HasPrefix(err.Error(), "ses_payload_invalid: attachments: the mail has ") ||
+			!strings.HasSuffix(err.Error(), " bytes with its files in base64, takes up to 41943040")):
+			t.Errorf("%s: the reason is %v, want the mail's size", name, err)
+		}
+	}
+}
+
 func expectSafeContent(t *testing.T, content mailContent) {
 	t.Helper()
 	if n := len(content.recipients()); n < 1 || n > 50 {

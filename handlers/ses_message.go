@@ -33,7 +33,9 @@ func (h *SES) message(event outbox.Event, content mailContent) (*sesv2.SendEmail
 	if h.set != "" {
 		input.ConfigurationSetName = &h.set
 	}
-	size := content.size()
+	if size := content.size(); size > maxMailSize {
+		return nil, tooLarge(size)
+	}
 	switch {
 	case content.template != "":
 		input.Content.Template = &types.Template{
@@ -45,7 +47,9 @@ func (h *SES) message(event outbox.Event, content mailContent) (*sesv2.SendEmail
 		if err != nil {
 			return nil, fmt.Errorf("ses_payload_invalid: %w", err)
 		}
-		size = len(data)
+		if len(data) > maxMailSize {
+			return nil, tooLarge(len(data))
+		}
 		input.ReplyToAddresses = nil // it stands in the mail
 		input.Content.Raw = &types.RawMessage{Data: data}
 	default:
@@ -56,10 +60,11 @@ func (h *SES) message(event outbox.Event, content mailContent) (*sesv2.SendEmail
 			Attachments: files(content),
 		}
 	}
-	if size > maxMailSize {
-		return nil, fmt.Errorf("ses_payload_invalid: attachments: the mail has %d bytes with its files in base64, takes up to %d", size, maxMailSize)
-	}
 	return input, nil
+}
+
+func tooLarge(size int) error {
+	return fmt.Errorf("ses_payload_invalid: attachments: the mail has %d bytes with its files in base64, takes up to %d", size, maxMailSize)
 }
 
 func destination(content mailContent) *types.Destination {

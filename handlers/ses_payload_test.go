@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -211,26 +210,6 @@ func TestSESRefusesWhatAMailMayNotHold(t *testing.T) {
 		got := settlementOf(t, newSES(t, handlers.SESConfig{}, sesAnswers(t).URL), mailEvent(payload), 0)
 		if got.Outcome != outbox.Discarded || got.Reason != "ses_payload_invalid: "+want {
 			t.Errorf("%s: got %s\n%q, want discard\n%q", fields, got.Outcome, got.Reason, want)
-		}
-	}
-}
-
-func TestSESDiscardsAMailThatIsTooLargeUnsent(t *testing.T) {
-	t.Parallel()
-	file := base64.StdEncoding.EncodeToString(make([]byte, 31<<20))
-	for _, format := range []string{"", `, "format": "raw"`} {
-		server := sesAnswers(t)
-		payload := `{` + goodMail + format + `, "attachments": [{"filename": "a", "content": "` + file + `"}]}`
-		_, err := newSES(t, handlers.SESConfig{}, server.URL).Handle(t.Context(), mailEvent(payload))
-		if err == nil || reflect.TypeOf(err) != reflect.TypeOf(outbox.Discard(err)) {
-			t.Fatalf("the error is %v, want a discard", err)
-		}
-		if reason := err.Error(); !strings.HasPrefix(reason, "ses_payload_invalid: attachments: the mail has 44") ||
-			!strings.HasSuffix(reason, " bytes with its files in base64, takes up to 41943040") {
-			t.Errorf("the reason is %q, want the mail's size", reason)
-		}
-		if n := server.requests.Load(); n != 0 {
-			t.Errorf("%d requests, want none", n)
 		}
 	}
 }
