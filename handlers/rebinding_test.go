@@ -126,3 +126,15 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 		t.Errorf("%d redirects were followed, %d requests received, want 0 and %d", got, requests.Load(), 4*7)
 	}
 }
+
+// net/http would take a proxy for https from other variables, and never one for loopback, where tests listen.
+func TestNoSchemeHasAProxy(t *testing.T) {
+	t.Parallel()
+	handler, err := NewHTTP(HTTPConfig{URL: "https://example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if handler.transport.Proxy != nil {
+		t.Error("the transport may use a proxy, and the guard would see only its address")
+	}
+}
