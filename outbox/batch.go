@@ -32,6 +32,7 @@ func (p *pass) startFrom(ctx context.Context, q *queue) {
 		return // none of them could run, and that was settled
 	}
 	p.running++
+	p.inCalls += len(rows)
 	g.started(weight)
 	p.start(ctx, &call{rows: rows, route: route, left: len(rows)})
 }
@@ -70,15 +71,17 @@ func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows
 }
 
 // moreComing tells that a batch had better wait: the answers of another one are coming in, which frees its lanes, or more
-// of the queue is being read, or is about to be.
+// of the queue is being read, or is about to be, if only when outcomes are written and make room.
 func (p *pass) moreComing(ctx context.Context) bool {
-	reading := !p.cycle.ended && p.budget.left() > 0 && (p.claiming || p.mayReadAhead())
+	writing := p.settling || len(p.unsettled) > 0
+	reading := !p.cycle.ended && p.budget.left() > 0 && (p.claiming || writing || p.mayReadAhead())
 	return !p.hurry && p.mayStart(ctx) && (p.returning > 0 || reading)
 }
 
 // answered counts a row of a call. The others of a batch follow at once.
 func (c *call) answered(p *pass) {
 	c.left--
+	p.inCalls--
 	switch {
 	case c.left == 0:
 		c.timer.Stop()

@@ -80,15 +80,17 @@ func insertMany(store *outboxtest.Memory, eventType string, n, aggregates int) {
 func TestBatchesAreFullWhileTheQueueHasMore(t *testing.T) {
 	t.Parallel()
 	for _, batchSize := range []int{1, 7, 25, 100} {
-		synctest.Test(t, func(t *testing.T) {
-			store, b := &outboxtest.Memory{}, &batcher{limit: 10, takes: time.Millisecond}
-			insertMany(store, "t", 500, 500)
-			result := runOn(t, store, outbox.Config{Registry: outbox.Registry{"t": {Handler: b}}, BatchSize: batchSize})
-			if result.Processed != 500 || len(b.calls) > 53 {
-				t.Errorf("batch size %d: %d processed in %d calls of sizes %v, want 500 in about 50",
-					batchSize, result.Processed, len(b.calls), b.sizes())
-			}
-		})
+		for _, takes := range []time.Duration{time.Millisecond, 30 * time.Millisecond, time.Second} { // the slower, the more is under way
+			synctest.Test(t, func(t *testing.T) {
+				store, b := &outboxtest.Memory{}, &batcher{limit: 10, takes: takes}
+				insertMany(store, "t", 1000, 1000)
+				result := runOn(t, store, outbox.Config{Registry: outbox.Registry{"t": {Handler: b}}, BatchSize: batchSize})
+				if result.Processed != 1000 || len(b.calls) > 103 {
+					t.Errorf("batch size %d, calls of %v: %d processed in %d calls of sizes %v, want 1000 in about 100",
+						batchSize, takes, result.Processed, len(b.calls), b.sizes())
+				}
+			})
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type pass struct {
 	hurry     bool             // nothing more comes: batches go as they are
 	aside     []*row           // not started for want of time
 	running   int              // calls of handlers
+	inCalls   int              // rows that the handlers have not answered
 	returning int              // those of them whose answers are coming in
 	open      int              // rows claimed and not answered yet, releases included
 	openBytes int              // of their payloads

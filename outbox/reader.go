@@ -19,7 +19,7 @@ const (
 	maxOpenBytes = 32 << 20
 	// maxLanes is how many lanes one claim is told to look at.
 	maxLanes = 1000
-	// readAhead is how many batches may be claimed and not answered.
+	// readAhead is how many batches may be claimed and not answered, beside what calls hold.
 	readAhead = 4
 )
 
@@ -100,9 +100,11 @@ func (p *pass) hasRoom() bool {
 	return p.mayReadAhead() && (p.lanes.waiting <= p.config.BatchSize || idle)
 }
 
-// mayReadAhead bounds what is claimed and not answered.
+// mayReadAhead bounds what is claimed and not answered, beside what calls hold: else a few batches would end the reading
+// that the next ones wait for.
 func (p *pass) mayReadAhead() bool {
-	return p.config.Concurrency > 1 && p.openBytes < maxOpenBytes && p.open < readAhead*p.config.BatchSize+p.config.Concurrency
+	return p.config.Concurrency > 1 && p.openBytes < maxOpenBytes &&
+		p.open-p.inCalls < readAhead*p.config.BatchSize+p.config.Concurrency
 }
 
 // reread tells whether to read the queue again from its start, and if not, when to ask again; zero means never.
