@@ -20,6 +20,7 @@ import (
 
 	"github.com/openlup/outbox-dispatch/handlers"
 	"github.com/openlup/outbox-dispatch/outbox"
+	"github.com/openlup/outbox-dispatch/outbox/outboxtest"
 )
 
 // batchOf are n events of aggregates of their own, whose payloads are JSON texts of that many bytes.
@@ -36,24 +37,12 @@ func batchOf(n, bytes int) []outbox.Event {
 	return events
 }
 
-// judged is what a pass makes of an answer.
-func judged(delivery outbox.Delivery) (outcome outbox.Outcome, reason string) {
-	if delivery.Err == nil {
-		return outbox.Processed, ""
-	}
-	reason = delivery.Err.Error()
-	switch reflect.TypeOf(delivery.Err) {
-	case reflect.TypeOf(outbox.Discard(nil)):
-		return outbox.Discarded, reason
-	case reflect.TypeOf(outbox.Snooze(nil, 0)):
-		return outbox.Snoozed, reason
-	}
-	return outbox.Retry, reason
-}
-
 func expectOutcome(t *testing.T, what string, delivery outbox.Delivery, outcome outbox.Outcome, reason string) {
 	t.Helper()
-	got, text := judged(delivery)
+	got, text := outbox.OutcomeOf(delivery.Err), ""
+	if delivery.Err != nil {
+		text = delivery.Err.Error()
+	}
 	if got != outcome || !strings.HasPrefix(text, reason) || reason == "" && text != "" {
 		t.Errorf("%s: got %s %q, want %s %q", what, got, text, outcome, reason)
 	}
@@ -64,6 +53,34 @@ func expectAll(t *testing.T, deliveries []outbox.Delivery, outcome outbox.Outcom
 	t.Helper()
 	for i, delivery := range deliveries {
 		expectOutcome(t, fmt.Sprintf("event %d", i), delivery, outcome, reason)
+	}
+}
+
+func TestSNSIsAHandlerAsPassesExpectThem(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(string, url.Values) *fakeFault{
+		"with batches": nil,
+		"without batches": func(action string, _ url.Values) *fakeFault {
+			if action == "PublishBatch" {
+				return &fakeFault{garbage: true}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outboxtest.TestHandler(t, func(t *testing.T) outboxtest.HandlerHarness {
+				fake := &fakeSNS{refuse: refuse}
+				return outboxtest.HandlerHarness{
+					Handler: fake.handler(t, handlers.SNSConfig{TopicARN: topicARN + ".fifo"}),
+					Event:   func(int) outbox.Event { return outbox.Event{Payload: json.RawMessage(`{"total": 12}`)} },
+					Poison: func() []outbox.Event {
+						return []outbox.Event{{Payload: batchOf(1, 300_000)[0].Payload}, {Payload: json.RawMessage{}}}
+					},
+					Secrets: []string{"hunter2", "AKIDEXAMPLE"},
+				}
+			})
+		})
 	}
 }
 
@@ -125,7 +142,7 @@ func TestSNSPacksAsMuchAsFits(t *testing.T) {
 			fake := &fakeSNS{maximum: map[string]int{topicARN: c.most}}
 			discarded := 0
 			for i, delivery := range fake.handler(t, handlers.SNSConfig{MaxMessageBytes: c.most}).HandleBatch(t.Context(), c.events) {
-				if outcome, _ := judged(delivery); outcome == outbox.Discarded {
+				if outbox.OutcomeOf(delivery.Err) == outbox.Discarded {
 					expectOutcome(t, "too large", delivery, outbox.Discarded, "sns_message_too_large: ")
 					discarded++
 				} else {

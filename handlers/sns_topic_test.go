@@ -68,8 +68,8 @@ func TestSNSDiscardsWhatLeadsToNoTopic(t *testing.T) {
 		event := sampleEvent()
 		event.Payload = json.RawMessage(payload)
 		_, err := handler.Handle(t.Context(), event)
-		got, text := judged(outbox.Delivery{Err: err})
-		if got != outbox.Discarded || !strings.HasPrefix(text, reason) || strings.Contains(text, "hunter2") {
+		text := fmt.Sprint(err)
+		if got := outbox.OutcomeOf(err); got != outbox.Discarded || !strings.HasPrefix(text, reason) || strings.Contains(text, "hunter2") {
 			t.Errorf("%s: got %s %q, want a discard as %q", payload, got, text, reason)
 		}
 		if part := handler.Part(event); part != "" {
@@ -225,7 +225,7 @@ func TestSNSAssumesTheDefaultWhereATopicMayNotBeAsked(t *testing.T) {
 			deliveries := handler.HandleBatch(t.Context(), slices.Concat(batchOf(4, 100_000), batchOf(1, 262_144)))
 			expectAll(t, deliveries[:4], outbox.Processed, "")
 			expectOutcome(t, fault.code, deliveries[4], outbox.Discarded, "sns_message_too_large: ")
-			if _, reason := judged(deliveries[4]); !strings.Contains(reason, "sns:GetTopicAttributes") {
+			if reason := fmt.Sprint(deliveries[4].Err); !strings.Contains(reason, "sns:GetTopicAttributes") {
 				t.Errorf("reason %q, want the grant that is missing", reason)
 			}
 		}
