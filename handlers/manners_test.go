@@ -48,24 +48,6 @@ func TestHTTPIsAHandlerAsPassesExpectThem(t *testing.T) {
 	}
 }
 
-func TestSNSIsAHandlerAsPassesExpectThem(t *testing.T) {
-	t.Parallel()
-	for name, envelope := range map[string]handlers.Envelope{"structured": {}, "raw": {Format: handlers.EnvelopeRaw}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			outboxtest.TestHandler(t, func(t *testing.T) outboxtest.HandlerHarness {
-				return outboxtest.HandlerHarness{
-					Handler: (&fakeSNS{}).handler(t, handlers.SNSConfig{Envelope: envelope}),
-					Event:   payloadsOf(`{"note": "a text to look for"}`),
-					Poison: func() []outbox.Event {
-						return []outbox.Event{{Payload: json.RawMessage(`{"note": "` + strings.Repeat("too large ", 30_000) + `"}`)}}
-					},
-				}
-			})
-		})
-	}
-}
-
 func TestEndpointsIsAHandlerAsPassesExpectThem(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
