@@ -17,6 +17,11 @@ func (f File) FirstOnAWS() string {
 			names = append(names, name)
 		}
 	}
+	for _, route := range f.Routes {
+		if (route.OnDiscard != OnDiscard{}) {
+			names = append(names, route.To)
+		}
+	}
 	if len(names) == 0 {
 		return ""
 	}
@@ -28,6 +33,7 @@ type clients struct {
 	options Options
 	sns     *sns.Client
 	mail
+	notifiers
 }
 
 var errNoRegion = errors.New("takes an AWS configuration with a region, has none")

@@ -13,7 +13,7 @@ func kinds() []string { return []string{"http", "endpoints", "sns", "ses"} }
 // options are the fields beside a kind, which mean the same for all of them.
 func options() []string {
 	return []string{
-		"concurrency", "rate", "circuit", "max_age", "discard_on", "snooze_on", "envelope", "source", "dataschema",
+		"concurrency", "rate", "circuit", "max_age", "discard_on", "snooze_on", "on_discard", "envelope", "source", "dataschema",
 	}
 }
 
@@ -62,6 +62,7 @@ func (p *parser) destination(e entry, source string) Destination {
 	}
 	d.MaxAge = p.maxAge(fields, 0)
 	d.Outcomes = p.outcomes(fields, handlers.Outcomes{}, d.reasons(), e)
+	d.OnDiscard = p.onDiscard(fields, OnDiscard{})
 	d.Envelope = p.envelope(fields, d, source)
 	return d
 }

@@ -49,6 +49,8 @@ type Route struct {
 	MaxAge time.Duration
 	// Outcomes are the route's own, or its destination's.
 	Outcomes handlers.Outcomes
+	// OnDiscard is the route's own, or its destination's.
+	OnDiscard OnDiscard
 }
 
 // Destination is one place; exactly one of its kinds is set.
@@ -62,9 +64,10 @@ type Destination struct {
 	Rate float64
 	// Circuit is the key of the circuit; empty means the destination's name.
 	Circuit string
-	// MaxAge and Outcomes are for routes that have none of their own.
-	MaxAge   time.Duration
-	Outcomes handlers.Outcomes
+	// MaxAge, Outcomes and OnDiscard are for routes that have none of their own.
+	MaxAge    time.Duration
+	Outcomes  handlers.Outcomes
+	OnDiscard OnDiscard
 	// Envelope is what surrounds a payload; mail has none.
 	Envelope handlers.Envelope
 	// HTTP is set for a webhook.
@@ -105,7 +108,7 @@ type Options struct {
 	// [File.UsesEndpoints].
 	Endpoints handlers.EndpointSource
 	Secret    func(ctx context.Context, reference string) (string, error)
-	// AWS is what the clients of SNS and SES are made of, one of each for all destinations. Its HTTP client should
+	// AWS is what the clients of its services are made of, one of each for all destinations. Its HTTP client should
 	// keep Concurrency idle connections. It is needed only if [File.FirstOnAWS] names a destination.
 	AWS aws.Config
 }
@@ -130,6 +133,10 @@ func Registry(file File, options Options) (outbox.Registry, error) {
 			faults = append(faults, fmt.Errorf("route %q: no destination %q", eventType, to.To))
 		}
 		if found {
+			var err error
+			if route.OnDiscard, err = shared.notifier(to.OnDiscard); err != nil {
+				faults = append(faults, fmt.Errorf("route %q: on_discard: %w", eventType, err))
+			}
 			route.MaxAge, route.Handler = to.MaxAge, to.Outcomes.Over(route.Handler)
 		}
 		registry[eventType] = route

@@ -157,7 +157,7 @@ routes.yaml:9: destinations.crm.http.timeout: is out of range, takes 100ms to 90
 routes.yaml:10: destinations.crm.http: unknown key "alow_http", did you mean allow_http?, takes url, secrets, timeout, headers, client_certificate, client_key, ca, response_snippet, allow_http, allow_ports, allow_private
 routes.yaml:11: destinations.crm.http.allow_private[0]: 10.0.0.1/8 has bits set after its length, takes 10.0.0.0/8
 routes.yaml:11: destinations.crm.http.allow_private[1]: is no network, takes one like 10.0.0.0/8 or fd00::/8
-routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, endpoints, sns, ses, concurrency, rate, circuit, max_age, discard_on, snooze_on, envelope, source, dataschema
+routes.yaml:13: destinations.old: unknown key "https", did you mean http?, takes http, endpoints, sns, ses, concurrency, rate, circuit, max_age, discard_on, snooze_on, on_discard, envelope, source, dataschema
 routes.yaml:14: destinations: has the key "crm" twice, first on line 5
 routes.yaml:16: routes.x: is routed here and known as another worker's, takes one of both
 routes.yaml:17: routes.y.to: no destination has this name, did you mean crm?

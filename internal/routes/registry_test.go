@@ -312,3 +312,41 @@ routes:
 		t.Error("a single webhook has parts")
 	}
 }
+
+func TestRegistryTellsEachPlaceOfDiscardsThroughOneNotifier(t *testing.T) {
+	t.Parallel()
+	file, err := routes.Parse([]byte(`
+version: 1
+destinations:
+  crm: {http: {url: "https://crm.test"}, on_discard: {eventbridge: shop}}
+  erp: {http: {url: "https://erp.test"}}
+routes:
+  order.placed: {to: crm}
+  order.paid: {to: crm, on_discard: {sqs: "https://sqs.eu-west-1.amazonaws.com/123456789012/paid"}}
+  order.sent: {to: erp, on_discard: {eventbridge: shop}}
+  order.lost: {to: erp}
+`), "routes.yaml", environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.FirstOnAWS() != "crm" {
+		t.Errorf("the first on AWS is %q, want crm", file.FirstOnAWS())
+	}
+	if _, err := routes.Registry(file, routes.Options{}); err == nil || !strings.Contains(err.Error(), `route "order.paid": on_discard: takes an AWS configuration`) {
+		t.Errorf("without AWS: %v", err)
+	}
+	registry, err := routes.Registry(file, routes.Options{AWS: aws.Config{Region: "eu-west-1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, paid, sent, lost := registry["order.placed"], registry["order.paid"], registry["order.sent"], registry["order.lost"]
+	if _, isBus := placed.OnDiscard.(*handlers.EventBridgeNotifier); !isBus || placed.OnDiscard != sent.OnDiscard {
+		t.Errorf("order.placed tells %T, want the bus that order.sent tells", placed.OnDiscard)
+	}
+	if _, isQueue := paid.OnDiscard.(*handlers.SQSNotifier); !isQueue || lost.OnDiscard != nil {
+		t.Errorf("order.paid tells %T and order.lost %T, want a queue and nobody", paid.OnDiscard, lost.OnDiscard)
+	}
+	if _, err := outbox.NewWorker(outbox.Config{Store: &outboxtest.Memory{}, Registry: registry}); err != nil {
+		t.Errorf("no worker takes the registry: %v", err)
+	}
+}

@@ -34,7 +34,7 @@ func (p *parser) route(e entry, names []string, destinations map[string]Destinat
 		p.report(e.value.Line, e.path, "is text, takes a mapping like {to: %s}", exampleName(e.value.Value, names))
 		return Route{}, false
 	}
-	fields, ok := p.fields(e.value, e.path, "to", "max_age", "discard_on", "snooze_on")
+	fields, ok := p.fields(e.value, e.path, "to", "max_age", "discard_on", "snooze_on", "on_discard")
 	if !ok {
 		return Route{}, false
 	}
@@ -47,6 +47,7 @@ func (p *parser) route(e entry, names []string, destinations map[string]Destinat
 	destination := destinations[route.To]
 	route.MaxAge = p.maxAge(fields, destination.MaxAge)
 	route.Outcomes = p.outcomes(fields, destination.Outcomes, destination.reasons(), e)
+	route.OnDiscard = p.onDiscard(fields, destination.OnDiscard)
 	return route, ok
 }
 

@@ -25,6 +25,8 @@ IAM = {
 URL = {"DatabaseUrl": "postgres://outbox:pw@db.example.com/shop"} | ROUTES
 TOPICS = f"arn:aws:sns:{REGION}:{ACCOUNT}:orders,arn:aws:sns:us-east-1:{ACCOUNT}:payments.fifo"
 SES = f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/example.com,arn:aws:ses:{REGION}:{ACCOUNT}:configuration-set/orders"
+QUEUES = f"arn:aws:sqs:{REGION}:{ACCOUNT}:discards,arn:aws:sqs:us-east-1:{ACCOUNT}:discards.fifo"
+BUSES = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default,arn:aws:events:us-east-1:{ACCOUNT}:event-bus/shop/discards"
 
 GOOD = {
     "minimal": MINIMAL,
@@ -53,6 +55,8 @@ GOOD = {
         "SnsTopicArns": TOPICS,
         "SnsKmsKeyArns": key("topics"),
         "SesArns": SES,
+        "DiscardQueueArns": QUEUES,
+        "DiscardBusArns": BUSES,
         "KmsKeyArn": key("stack"),
         "SecretsKmsKeyArns": f"{key('secrets')},{key('routes')}",
         "PermissionsBoundaryArn": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
@@ -98,6 +102,8 @@ PATTERNS = {
     "RetentionDiscarded": (["90d", "0", "never"], ["", "90", "1w"]),
     "SnsTopicArns": ([*TOPICS.split(","), ""], ["*", "orders", "arn:aws:sns:eu-central-1:123456789012:*"]),
     "SnsKmsKeyArns": (["", key("0a1b-2c")], ["*", "alias/aws/sns", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"]),
+    "DiscardQueueArns": (["", *QUEUES.split(",")], ["*", "discards", f"arn:aws:sqs:{REGION}:{ACCOUNT}:*", f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/discards"]),
+    "DiscardBusArns": (["", *BUSES.split(",")], ["*", "default", f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/*", f"arn:aws:events:{REGION}:{ACCOUNT}:rule/a"]),
     "SesArns": (
         ["", *SES.split(","), f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/orders+x@example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/Hi_1", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/*"],
         ["*", "example.com", f"arn:aws:ses:{REGION}:{ACCOUNT}:identity/*", f"arn:aws:ses:{REGION}:{ACCOUNT}:template/a*", f"arn:aws:ses:{REGION}:{ACCOUNT}:*"],

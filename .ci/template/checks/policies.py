@@ -64,6 +64,8 @@ def expected(x):
     grant("DispatchRole", ["sns:Publish", "sns:GetTopicAttributes"], split(p["SnsTopicArns"]))
     send = ["ses:SendEmail", "ses:SendTemplatedEmail", "ses:SendBulkEmail", "ses:SendBulkTemplatedEmail"]
     grant("DispatchRole", send, split(p["SesArns"]))
+    grant("DispatchRole", ["sqs:SendMessage"], split(p["DiscardQueueArns"]))
+    grant("DispatchRole", ["events:PutEvents"], split(p["DiscardBusArns"]))
     use, sqs, own = ["kms:Decrypt", "kms:GenerateDataKey"], f"sqs.{REGION}.amazonaws.com", f"lambda.{REGION}.amazonaws.com"
     grant("DispatchRole", use, split(p["SnsKmsKeyArns"]), "sns.*.amazonaws.com")
     grant("DispatchRole", use, split(p["KmsKeyArn"]), own, sqs)
