@@ -119,9 +119,9 @@ func (c *Cloud) DeleteTopic(ctx context.Context, topic string) error {
 // Subscribe lets a queue, which it creates if it is missing, receive what is published to a topic, and returns the
 // queue's URL. Raw means that messages arrive as they were published, not in an envelope.
 func (c *Cloud) Subscribe(ctx context.Context, topic, queue string, raw bool) (string, error) {
-	made, err := c.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &queue, Attributes: fifo(queue)})
+	made, err := c.CreateQueue(ctx, queue)
 	if err != nil {
-		return "", fmt.Errorf("create queue %s: %w", queue, err)
+		return "", err
 	}
 	arn := "arn:aws:sqs:" + Region + ":" + account + ":" + queue
 	_, err = c.sns.Subscribe(ctx, &sns.SubscribeInput{
@@ -130,6 +130,15 @@ func (c *Cloud) Subscribe(ctx context.Context, topic, queue string, raw bool) (s
 	})
 	if err != nil {
 		return "", fmt.Errorf("subscribe %s: %w", queue, err)
+	}
+	return made, nil
+}
+
+// CreateQueue returns the URL of a queue, which it creates if it is missing.
+func (c *Cloud) CreateQueue(ctx context.Context, name string) (string, error) {
+	made, err := c.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: fifo(name)})
+	if err != nil {
+		return "", fmt.Errorf("create queue %s: %w", name, err)
 	}
 	return aws.ToString(made.QueueUrl), nil
 }
