@@ -32,7 +32,7 @@ type EndpointSource interface {
 	// Endpoints returns the endpoints of these tenants, by tenant; one that has none is absent. It remembers them for a while,
 	// and under a context that has ended answers from memory or not at all.
 	Endpoints(ctx context.Context, tenants []string) (map[string][]Endpoint, error)
-	// Disable lets an endpoint's events wait until an operator enables it, if it still is where it was.
+	// Disable lets an endpoint's events wait until an operator enables it; an error if it is no longer where it was.
 	Disable(ctx context.Context, endpoint Endpoint, reason string) error
 }
 

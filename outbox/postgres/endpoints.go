@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -86,13 +87,16 @@ func (e *Endpoints) Of(ctx context.Context, tenants []string) (map[string][]Endp
 	return found, nil
 }
 
-// Disable lets an endpoint's events wait until an operator enables it, if it still is where it was. Other processes see that
-// when their TTL is over.
+// Disable lets an endpoint's events wait until an operator enables it. That it moved or was removed meanwhile is an error: what
+// its old place answered does not count. Other processes see it disabled when their TTL is over.
 func (e *Endpoints) Disable(ctx context.Context, endpoint Endpoint, reason string) error {
+	var there bool
 	err := again(ctx, func() error {
-		_, err := e.Pool.Exec(ctx, disableEndpointSQL, endpoint.ID, clean(reason), endpoint.URL)
-		return err
+		return e.Pool.QueryRow(ctx, disableEndpointSQL, endpoint.ID, clean(reason), endpoint.URL).Scan(&there)
 	})
+	if err == nil && !there {
+		err = errors.New("it is no longer there")
+	}
 	e.mu.Lock()
 	delete(e.known, endpoint.Tenant)
 	e.disabled++

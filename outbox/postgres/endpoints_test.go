@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -191,6 +192,11 @@ select outbox_endpoint_disable('b', 'on holiday');`)
 	if err := endpoints.Disable(t.Context(), want["a"][1], "http_410"); err != nil {
 		t.Fatal(err)
 	}
+	moved := want["a"][1]
+	moved.URL = "https://elsewhere.example"
+	if err := endpoints.Disable(t.Context(), moved, "http_410"); err == nil || err.Error() != "disable endpoint a2: it is no longer there" {
+		t.Errorf("disabling it where it is not: %v, want an error", err)
+	}
 	if got := of(endpoints)["a"]; len(got) != 1 || !got[0].Disabled || got[0].Reason != "http_410" {
 		t.Errorf("after disabling it the endpoint is %+v, want one, disabled", got)
 	}
@@ -226,5 +232,47 @@ func TestEndpointsStaysWithinItsSize(t *testing.T) {
 	found, err := endpoints.Of(t.Context(), all)
 	if err != nil || len(found) != 7 {
 		t.Errorf("remembers %d, %v, want 7", len(found), err)
+	}
+}
+
+// TestEndpointsAndDiscardsInEveryQueryMode: a pooler may leave no other.
+func TestEndpointsAndDiscardsInEveryQueryMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			pool := postgrestest.New(t)
+			execute(t, pool, `
+select outbox_endpoint_add('a', 'https://a.example', array['env:A'], 't', array['x', 'it''s']);
+insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload, status, error)
+values ('o', gen_random_uuid(), 'x', 'k', '{}', 'discarded', 'by hand')`)
+			config := pool.Config().Copy()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			own, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer own.Close()
+			endpoints, store := &postgres.Endpoints{Pool: own}, &postgres.Store{Pool: own}
+			found, err := endpoints.Of(t.Context(), []string{"t", `it's "{,}`})
+			if err != nil || len(found) != 1 || len(found["t"]) != 1 || !slices.Equal(found["t"][0].EventTypes, []string{"x", "it's"}) {
+				t.Fatalf("endpoints %+v, error %v, want that of t", found, err)
+			}
+			if err := endpoints.Disable(t.Context(), found["t"][0], "http_410"); err != nil {
+				t.Error(err)
+			}
+			untold, err := store.Untold(t.Context(), []string{"x"}, 0)
+			if err != nil || len(untold) != 1 || untold[0].Reason != "by hand" || untold[0].DiscardReason != "" {
+				t.Fatalf("untold %+v, error %v, want one", untold, err)
+			}
+			if err := store.Told(t.Context(), untold); err != nil {
+				t.Error(err)
+			}
+			if untold, err = store.Untold(t.Context(), []string{"x"}, 0); err != nil || len(untold) != 0 {
+				t.Errorf("untold %+v, error %v, want none", untold, err)
+			}
+		})
 	}
 }
