@@ -38,11 +38,16 @@ func (p *pass) startFrom(ctx context.Context, q *queue) {
 }
 
 // batchLimit returns how many rows the next call may have. What stands alone goes alone.
-func (p *pass) batchLimit(route Route, head *row) int {
+func (p *pass) batchLimit(route Route, head *row) (limit int) {
 	handler, batches := route.Handler.(BatchHandler)
 	if !batches || head.probe || head.event.Recovered || p.config.Concurrency == 1 {
 		return 1
 	}
+	defer func() {
+		if recover() != nil { // it must not end the pass, whose other rows are not its fault
+			limit = 1
+		}
+	}()
 	return max(1, handler.BatchLimit())
 }
 

@@ -37,7 +37,8 @@ type Handler interface {
 // place; a missing answer, a panic and a timeout are a retry of every event without one.
 type BatchHandler interface {
 	Handler
-	// BatchLimit is the largest number of events that HandleBatch takes; below 2 there are no batches.
+	// BatchLimit is the largest number of events that HandleBatch takes; below 2, and where it panics, there are no batches. It is
+	// asked before every call, by the pass itself, and must be quick.
 	BatchLimit() int
 	HandleBatch(ctx context.Context, events []Event) []Delivery
 }
@@ -49,7 +50,8 @@ type Delivery struct {
 }
 
 // Weigher is what a Handler may implement beside when its events count differently against their route's [Limit]: a
-// mail to three people counts three. Without it each event counts one.
+// mail to three people counts three. Without it each event counts one. Weight is called by the pass itself, maybe several times for
+// an event, and must be quick; where it is below 1, or panics, the event counts one.
 type Weigher interface {
 	Weight(event Event) int
 }
