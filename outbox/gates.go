@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"maps"
 	"math"
 	"slices"
@@ -108,14 +109,14 @@ func (p *pass) shutGate(g *gate, q *queue, weight float64) {
 	p.lanes.hold(q, true)
 }
 
-// gateWait returns when the next gate opens by itself; zero when none does.
-func (p *pass) gateWait() (wait time.Duration) {
-	if p.shut == 0 {
+// gateWait returns when the next gate opens by itself for a row that waits; zero when none does, or nothing more is started.
+func (p *pass) gateWait(ctx context.Context) (wait time.Duration) {
+	if p.shut == 0 || p.ended || p.failure != nil || ctx.Err() != nil {
 		return 0
 	}
 	now := p.config.Clock()
 	for _, g := range p.gates {
-		if len(g.shut) == 0 {
+		if !slices.ContainsFunc(g.shut, func(q *queue) bool { return q.ready.Len() > 0 }) {
 			continue
 		}
 		if w := g.wait(now, 1); w > 0 && (wait == 0 || w < wait) {

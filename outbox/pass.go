@@ -108,7 +108,7 @@ func (p *pass) run(ctx context.Context) error {
 		if wait > 0 && p.open == 0 {
 			p.startPruning(ctx) // it lingers
 		}
-		wait = sooner(wait, p.gateWait())
+		wait = sooner(wait, p.gateWait(ctx))
 		busy := p.running > 0 || p.settling || p.claiming || wait > 0
 		if p.hurry = !busy && len(p.short) > 0; p.hurry {
 			continue
