@@ -126,9 +126,13 @@ func (p *pass) gateWait(ctx context.Context) (wait time.Duration) {
 	return min(wait, p.budget.left())
 }
 
-// saturate holds, from the next claim on, the types of a destination for which as much waits as one claim brings, so that
-// rows of a slow one don't fill the room of all others. It tells whether some types are claimable again.
+// saturate holds, from the next claim on, the types of a destination for which as much waits as one claim brings, or anything
+// while as much waits for many slow ones as may be read ahead. What waits so takes nothing of the room of all others. It tells
+// whether some types are claimable again.
 func (p *pass) saturate() (again bool) {
+	high, most := p.config.BatchSize, readAhead*p.config.BatchSize
+	before := p.gated
+	p.gated = 0
 	for _, g := range p.gates {
 		waiting := 0
 		for _, name := range g.types {
@@ -136,9 +140,11 @@ func (p *pass) saturate() (again bool) {
 				waiting += q.waiting
 			}
 		}
-		high := p.config.BatchSize
+		if len(g.shut) > 0 {
+			p.gated += waiting
+		}
 		switch {
-		case len(g.shut) > 0 && waiting >= high:
+		case len(g.shut) > 0 && waiting > 0 && (waiting >= high || before >= most):
 			g.saturated = true
 		case g.saturated && waiting <= high/2:
 			g.saturated, again = false, true

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,5 +56,57 @@ func TestAPassThatIsOverWaitsForNoLimit(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestManySlowDestinationsHoldUpNoOther has a backlog of slow ones in front of a fast one's.
+func TestManySlowDestinationsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []int{1, 3, 5, 40} {
+		for _, limits := range []string{"rate", "concurrency"} {
+			t.Run(fmt.Sprint(slow, " by ", limits), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { playSlow(t, slow, limits == "rate") })
+			})
+		}
+	}
+}
+
+func playSlow(t *testing.T, slow int, byRate bool) {
+	store, registry, slowOnes := &outboxtest.Memory{}, outbox.Registry{}, make([]*batcher, slow)
+	for i := range slow {
+		name, b := fmt.Sprint("slow", i), &batcher{}
+		slowOnes[i] = b
+		insertMany(store, name, 60, 60)
+		registry[name] = outbox.Route{Handler: b, Limit: outbox.NewLimit(0.2)}
+		if !byRate {
+			b.takes = 5 * time.Second
+			registry[name] = outbox.Route{Handler: b, Concurrency: 1}
+		}
+	}
+	fast := &batcher{}
+	registry["fast"] = outbox.Route{Handler: fast}
+	insertMany(store, "fast", 300, 300)
+	worker, err := outbox.NewWorker(outbox.Config{Store: store, Registry: registry, Concurrency: slow + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := worker.Run(t.Context(), outbox.Pass{SoftBudget: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, start := range fast.began {
+		if start.Sub(began) < 3*time.Second {
+			at++
+		}
+	}
+	if at != 300 {
+		t.Errorf("%d of 300 events of a fast destination in the first moments, %d in a minute, want all at once", at, len(fast.calls))
+	}
+	for i, b := range slowOnes {
+		if n := len(b.calls); n < 8 {
+			t.Errorf("slow destination %d got %d events in a minute, want about 11 at one in 5 s", i, n)
+		}
 	}
 }

@@ -36,6 +36,7 @@ type pass struct {
 	lanes     lanes
 	gates     map[string]*gate // by destination; most have none
 	shut      int              // queues held by gates
+	gated     int              // rows that waited for gates when it was last asked what to read
 	short     []*queue         // held until more rows of their type are there, for a batch
 	hurry     bool             // nothing more comes: batches go as they are
 	aside     []*row           // not started for want of time

@@ -97,14 +97,14 @@ func (p *pass) hasRoom() bool {
 		return true
 	}
 	idle := p.lanes.queues.Len() == 0 && p.running < p.config.Concurrency
-	return p.mayReadAhead() && (p.lanes.waiting <= p.config.BatchSize || idle)
+	return p.mayReadAhead() && (p.lanes.waiting-p.gated <= p.config.BatchSize || idle)
 }
 
-// mayReadAhead bounds what is claimed and not answered, beside what calls hold: else a few batches would end the reading
-// that the next ones wait for.
+// mayReadAhead bounds what is claimed and not answered, beside what calls hold and what waits for gates: else a few batches
+// would end the reading that the next ones wait for, and a few slow destinations everybody's.
 func (p *pass) mayReadAhead() bool {
 	return p.config.Concurrency > 1 && p.openBytes < maxOpenBytes &&
-		p.open-p.inCalls < readAhead*p.config.BatchSize+p.config.Concurrency
+		p.open-p.inCalls-p.gated < readAhead*p.config.BatchSize+p.config.Concurrency
 }
 
 // reread tells whether to read the queue again from its start, and if not, when to ask again; zero means never.
