@@ -79,7 +79,7 @@ func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows
 // of the queue is being read, or is about to be, if only when outcomes are written and make room.
 func (p *pass) moreComing(ctx context.Context) bool {
 	writing := p.settling || len(p.unsettled) > 0
-	reading := !p.cycle.ended && p.budget.left() > 0 && (p.claiming || writing || p.mayReadAhead())
+	reading := !p.cycle.ended && p.budget.left() > 0 && (p.claiming || !p.isLostTurn() && (writing || p.mayReadAhead()))
 	return !p.hurry && p.mayStart(ctx) && (p.returning > 0 || reading)
 }
 

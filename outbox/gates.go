@@ -109,6 +109,17 @@ func (p *pass) shutGate(g *gate, q *queue, weight float64) {
 	p.lanes.hold(q, true)
 }
 
+// clearGates hands back what waits for gates when nothing else is in flight any more but a lost row comes next: everybody would
+// wait with it. It is claimed again.
+func (p *pass) clearGates(ctx context.Context) {
+	if p.shut == 0 || p.alone || p.running > 0 || p.lanes.queues.Len() > 0 || len(p.short) > 0 {
+		return
+	}
+	rows, behind := p.lanes.takeIf(func(r *row) bool { return r.queue.held })
+	p.release(append(rows, behind...), 0)
+	p.flush(ctx)
+}
+
 // gateWait returns when the next gate opens by itself for a row that waits; zero when none does, or nothing more is started.
 func (p *pass) gateWait(ctx context.Context) (wait time.Duration) {
 	if p.shut == 0 || p.ended || p.failure != nil || ctx.Err() != nil {

@@ -110,3 +110,31 @@ func playSlow(t *testing.T, slow int, byRate bool) {
 		}
 	}
 }
+
+// TestALostRowWaitsForNoLimit has rows of a process that died, beside a slow destination's backlog.
+func TestALostRowWaitsForNoLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, fast := &outboxtest.Memory{}, &batcher{limit: 10}
+		insertMany(store, "fast", 25, 25)
+		if _, err := store.Claim(t.Context(), outbox.ClaimRequest{EventTypes: []string{"fast"}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		insertMany(store, "slow", 60, 60)
+		insertMany(store, "fast", 300, 300)
+		worker, err := outbox.NewWorker(outbox.Config{Store: store, Registry: outbox.Registry{
+			"slow": {Handler: &batcher{}, Limit: outbox.NewLimit(0.1)}, "fast": {Handler: fast},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := worker.Run(t.Context(), outbox.Pass{SoftBudget: time.Minute})
+		if got := result.ByEventType; err != nil || got["fast"].Processed != 325 || got["slow"].Processed < 4 {
+			t.Errorf("in a minute %+v, error %v, want 325 fast ones and about 5 slow ones", got, err)
+		}
+		if result.LeaseLost+result.DuplicateInRun > 0 {
+			t.Errorf("%d leases lost, %d duplicates, want none", result.LeaseLost, result.DuplicateInRun)
+		}
+	})
+}

@@ -68,9 +68,10 @@ func (p *pass) read(ctx context.Context) time.Duration {
 	switch idle := p.open == 0; {
 	case p.claiming || p.ended || p.failure != nil || ctx.Err() != nil || p.budget.left() <= 0:
 		return 0
-	case !idle && (p.alone || p.lostTurn && len(p.lost) > 0):
+	case !idle && (p.alone || p.isLostTurn()):
+		p.clearGates(ctx)
 		return 0
-	case p.lostTurn && len(p.lost) > 0:
+	case p.isLostTurn():
 		p.claimNext(ctx, true)
 		return 0
 	case !p.hasRoom():
@@ -90,6 +91,9 @@ func (p *pass) read(ctx context.Context) time.Duration {
 	p.claimNext(ctx, false)
 	return 0
 }
+
+// isLostTurn tells that a lost row comes next, once nothing is in flight.
+func (p *pass) isLostTurn() bool { return p.lostTurn && len(p.lost) > 0 }
 
 // hasRoom is the back-pressure: it keeps the handlers busy, and what is claimed ahead bounded.
 func (p *pass) hasRoom() bool {
