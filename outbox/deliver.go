@@ -125,15 +125,16 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 		p.answers(r)
 		return Settlement{Outcome: Processed, Detail: p.detail(ctx, h)}, false, false
 	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
-		if r.probe {
-			p.circuits.unprobed(r.circuit)
+		if r.probe != "" {
+			p.circuits.unprobed(r.probe)
 		}
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
 	case h.discard != nil:
 		if h.discard.disable {
 			opened = !p.circuits.isOpen(r.circuit)
 			p.circuits.disable(r.circuit, h.reason)
-		} else if r.probe {
+		}
+		if r.probe != "" && (!h.discard.disable || r.probe != r.circuit) {
 			p.answers(r)
 		}
 		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, opened
@@ -145,8 +146,8 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 		reason = ReasonHandlerTimeout
 	}
 	switch {
-	case r.probe:
-		return p.stillOut(r.circuit, reason, 0), false, false
+	case r.probe != "":
+		return p.stillOut(r.probe, reason, 0), false, false
 	case p.circuits.isOpen(r.circuit) && r.event.SnoozeCount() < p.config.MaxSnoozes:
 		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
 	}
@@ -157,8 +158,8 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
 func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
 	reason, key := h.reason, h.row.circuit
-	if h.row.probe {
-		return p.stillOut(key, reason, h.snooze.delay), false, false
+	if h.row.probe != "" {
+		return p.stillOut(h.row.probe, reason, h.snooze.delay), false, false
 	}
 	if h.row.event.SnoozeCount() >= p.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
@@ -174,12 +175,12 @@ func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
 
 // answers notes that a destination is there: a probe of it ends the outage.
 func (p *pass) answers(r *row) {
-	if !r.probe {
+	if r.probe == "" {
 		p.circuits.succeeded(r.circuit)
 		return
 	}
-	p.circuits.close(r.circuit)
-	if p.registry[r.event.Type].Part == nil {
+	p.circuits.close(r.probe)
+	if r.probe == p.registry[r.event.Type].Destination {
 		p.beginAgain() // the cursor passed its events
 	}
 }

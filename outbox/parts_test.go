@@ -165,3 +165,40 @@ func TestAPartThatCannotBeToldIsTheWholeDestination(t *testing.T) {
 		})
 	}
 }
+
+// TestAnyRowProbesACircuitThatPartsShare has a destination of one place and one of many under one circuit. The oldest row, which
+// probes, goes to one of the many.
+func TestAnyRowProbesACircuitThatPartsShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, c, single := &outboxtest.Memory{}, newCustomers(), newCustomers()
+		insertMany(store, "many", 50, 50)
+		insertMany(store, "single", 20, 20)
+		many := c.route()
+		many.Gate = "many"
+		config := outbox.Config{Circuits: store, Store: store, Registry: outbox.Registry{
+			"single": {Handler: single, Destination: many.Destination, Gate: "single"}, "many": many,
+		}}
+		worker, err := outbox.NewWorker(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		single.answer = func(context.Context, outbox.Event) error { return outbox.Snooze(errors.New("503"), 0) }
+		if _, err := worker.Run(t.Context(), outbox.Pass{EventTypes: []string{"single"}}); err != nil {
+			t.Fatal(err)
+		}
+		single.answer = nil
+		processed := 0
+		for range 6 {
+			time.Sleep(time.Minute)
+			processed += runOn(t, store, config).Processed
+		}
+		if processed != 70 {
+			t.Errorf("%d of 70 events delivered in six minutes after an outage, want all", processed)
+		}
+		circuits, err := store.Load(t.Context(), []string{many.Destination}, time.Minute)
+		if err != nil || len(circuits) > 0 {
+			t.Errorf("circuits %+v, error %v, want none open", circuits, err)
+		}
+	})
+}

@@ -233,7 +233,10 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	p.forget()
 	p.heardParts(ctx, c.parts)
 	for _, r := range c.rows {
-		r.probe = c.probe != "" || p.circuits.probedBy(r)
+		r.probe = c.probe // of a destination as a whole, to whichever part of it the row goes
+		if r.probe == "" && p.circuits.probedBy(r) {
+			r.probe = r.circuit
+		}
 		p.open++
 		p.openBytes += len(r.event.Payload)
 		p.lanes.add(r)

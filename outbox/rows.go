@@ -26,7 +26,7 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	case p.isAged(r, route): // also where its circuit is open: there it would wait for ever
 		p.add(r, Settlement{Outcome: Discarded, Reason: fmt.Sprintf("%s: older than %v", ReasonMaxAge, route.MaxAge)})
 		p.endLane(r.lane)
-	case p.circuits.isOpen(r.circuit) && !r.probe: // it was on its way from the store when the circuit opened
+	case p.circuits.isOpen(r.circuit) && r.probe != r.circuit: // it was on its way from the store when the circuit opened
 		p.putBack([]*row{r})
 		p.endLane(r.lane)
 	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
@@ -34,8 +34,8 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	default:
 		return true
 	}
-	if r.probe {
-		p.circuits.unprobed(r.circuit)
+	if r.probe != "" {
+		p.circuits.unprobed(r.probe)
 	}
 	return false
 }
@@ -140,8 +140,8 @@ func (p *pass) endLane(l *lane) {
 // release hands rows back untried. Rows without a token can't be.
 func (p *pass) release(rows []*row, delay time.Duration) {
 	for _, r := range rows {
-		if r.probe {
-			p.circuits.unprobed(r.circuit)
+		if r.probe != "" {
+			p.circuits.unprobed(r.probe)
 		}
 		if r.token != "" {
 			p.add(r, Settlement{Outcome: Released, Delay: delay})
