@@ -19,7 +19,7 @@ func TestAPassThatIsOverWaitsForNoLimit(t *testing.T) {
 		time.Sleep(time.Second)
 		return nil, outbox.Snooze(errors.New("503"), 0)
 	})
-	deliver := outbox.HandlerFunc(func(context.Context, outbox.Event) (outbox.Receipt, error) { return nil, nil })
+	deliver := outbox.HandlerFunc(func(context.Context, outbox.Event) (outbox.Receipt, error) { return outbox.Receipt{}, nil })
 	for name, c := range map[string]struct {
 		handler outbox.Handler
 		cancel  bool
