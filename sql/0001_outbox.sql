@@ -387,44 +387,48 @@ begin
         from unnest(p_aggregate_types, p_aggregate_ids) as a (t, i) where v_effort = 0
       ) u
       group by u.aggregate_type, u.aggregate_id
-    ), rows as materialized (
-      select r.id, r.position, r.wake_at, r.rank, r.free, r.lost, r.leased, r.waits_until, l.aggregate_type, l.aggregate_id
+    ), heads as materialized (
+      select l.aggregate_type, l.aggregate_id, l.upto, l.depth, o.*, o.due and (p_lost <> 'report' or not o.leased) as free
       from lanes l
-      -- Of many rows behind one that waits only that one need be read.
-      left join lateral (
-        select o.available_at > now() as waits
+      cross join lateral (
+        select o.id, o.position, o.wake_at, o.status = 'processing' as leased, o.available_at, o.available_at > now() as waits,
+          o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
         from outbox_events o
         where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
           and o.position <= l.upto and o.event_type <> all (v_passable)
         order by o.position
-        limit case when l.depth > 1 then 1 else 0 end
-      ) head on true
-      cross join lateral (
-        select x.id, x.position, x.wake_at, row_number() over run as rank,
-          bool_and(x.due and (p_lost <> 'report' or x.status <> 'processing')) over run as free,
-          x.due and p_lost = 'report' and x.status = 'processing' as lost,
-          x.available_at > now() and x.status = 'processing' as leased,
-          case when x.available_at > now() and x.status <> 'processing' then x.available_at end as waits_until
-        from (
-          select o.id, o.position, o.wake_at, o.status, o.available_at,
-            o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
-          from outbox_events o
-          where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
-            and o.position <= l.upto and o.event_type <> all (v_passable)
-          order by o.position
-          limit case when head.waits then 1 else l.depth end
-        ) x
-        window run as (order by x.position)
-      ) r
+        limit 1
+      ) o
     ), picks as materialized (
-      select r.id, r.position, r.wake_at is not null as delayed from rows r where r.free order by r.rank, r.position
+      select r.id, r.position, r.wake_at is not null as delayed
+      from (
+        select h.id, h.position, h.wake_at, 1 as rank, h.free
+        from heads h
+        union all
+        -- What stands behind a head matters only where that is free.
+        select f.*
+        from heads h
+        cross join lateral (
+          select x.id, x.position, x.wake_at, 1 + row_number() over run, bool_and(x.free) over run
+          from (
+            select o.id, o.position, o.wake_at, o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types)
+              and (p_lost <> 'report' or o.status <> 'processing') as free
+            from outbox_events o
+            where h.free and o.unfinished and o.aggregate_type = h.aggregate_type and o.aggregate_id = h.aggregate_id
+              and o.position > h.position and o.position <= h.upto and o.event_type <> all (v_passable)
+            order by o.position
+            limit h.depth - 1
+          ) x
+          window run as (order by x.position)
+        ) f
+        where h.depth > 1
+      ) r
+      where r.free
+      order by r.rank, r.position
     )
     select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.delayed_cut, h.rows as effort,
            (select count(*) from lanes) as lanes,
-           (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.lost and r.rank = 1) as lost,
-           (select jsonb_agg(jsonb_build_array(r.aggregate_type, r.aggregate_id)) from rows r where r.leased and r.rank = 1) as leased,
-           (select coalesce(bool_and(r.waits_until is not null), true) from rows r where r.rank = 1) as blocked,
-           (select min(r.waits_until) from rows r where r.rank = 1) as blocked_until,
+           g.lost, g.leased, coalesce(g.blocked, true) as blocked, g.blocked_until,
            coalesce(h.fresh, h.last, v_fresh) as fresh,
            h.wake_at is not null and exists (select from seen s where s.wake_at is not null and s.position > h.fresh) as postponed,
            coalesce(w.wake_at, h.wake_at, v_wake) as wake_at,
@@ -436,6 +440,11 @@ begin
                cross join lateral (select s.position from seen s where s.event_type = e.event_type and s.wake_at = e.wake_at
                                    order by s.position desc limit 1) d
                where e.delayed_cut order by e.wake_at, d.position limit 1) w on true
+    left join (select
+                 jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.due and not h.free) as lost,
+                 jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.waits and h.leased) as leased,
+                 bool_and(h.waits and not h.leased) as blocked, min(h.available_at) filter (where h.waits and not h.leased) as blocked_until
+               from heads h) g on true
     left join (select array_agg(p.id) as ids, array_agg(p.position) as positions, array_agg(p.delayed) as delayed
                from picks p) k on true;
     -- Oldest first needs all delayed rows at once. Of very many those due first come first.

@@ -82,7 +82,7 @@ func brokenSQL() map[string]edit {
 		"the depth is ignored":                            {claimLanes, "least(v_depth, max(u.depth))", "max(u.depth)"},
 		"a cursor is trusted past the time it names":      {claimLanes, "v_pick.blocked_until, now() + c_trust", "now() + c_trust"},
 		"a cursor is trusted for an hour":                 {claimLanes, "interval := '30 seconds'", "interval := '1 hour'"},
-		"a row that waits and one behind it are blocked":  {claimLanes, "coalesce(bool_and(r.waits_until is not null), true)", "true"},
+		"a row that waits and one behind it are blocked":  {claimLanes, "coalesce(g.blocked, true)", "true"},
 		"lost lanes are not told":                         {claimLanes, "v_lost || coalesce(v_pick.lost, '[]')", "v_lost"},
 		"leased lanes are not told":                       {claimLanes, "v_leased || coalesce(v_pick.leased, '[]')", "v_leased"},
 		"recovering takes younger rows":                   {claimLanes, "order by r.rank, r.position", "order by r.rank, r.position desc"},
