@@ -167,7 +167,7 @@ func TestTellingKeepsToTheBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, l := &outboxtest.Memory{}, &listener{}
-		l.answer = func(outbox.Notice) error { time.Sleep(50 * time.Millisecond); return nil }
+		l.answer = func(outbox.Notice) error { time.Sleep(51 * time.Millisecond); return nil } // 5.1 s a batch
 		for i := range 2000 {
 			store.Insert(outboxtest.Row{Type: "a", Status: outboxtest.StatusDiscarded, AggregateID: fmt.Sprint(i)})
 		}
