@@ -115,6 +115,10 @@ func sesReceipt(messageID *string) (outbox.Receipt, error) {
 // Weight is the number of recipients, which SES counts its rate by.
 func (h *SES) Weight(event outbox.Event) int {
 	var lists struct{ To, Cc, Bcc []json.RawMessage }
-	_ = json.Unmarshal(event.Payload, &lists) // what is no mail is discarded and weighs nothing
-	return max(1, len(lists.To)+len(lists.Cc)+len(lists.Bcc))
+	_ = json.Unmarshal(event.Payload, &lists)
+	n := len(lists.To) + len(lists.Cc) + len(lists.Bcc)
+	if n > maxRecipients { // it is discarded unsent, and must not hold up other mails for as long as it had taken
+		return 1
+	}
+	return max(1, n)
 }

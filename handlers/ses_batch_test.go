@@ -259,6 +259,8 @@ func TestSESCountsRecipients(t *testing.T) {
 	for payload, want := range map[string]int{
 		`{"to": ["a@b.test"]}`: 1, `{"to": ["a@b.test", "c@b.test"], "cc": ["d@b.test"], "bcc": ["e@b.test"]}`: 4,
 		`{}`: 1, `null`: 1, `[`: 1, ``: 1, `{"to": "a@b.test"}`: 1,
+		`{"to": ["a@b.test"` + strings.Repeat(`, "a@b.test"`, 49) + `]}`:   50,
+		`{"to": ["a@b.test"` + strings.Repeat(`, "a@b.test"`, 4999) + `]}`: 1, // is never sent
 	} {
 		if got := handler.Weight(outbox.Event{Payload: json.RawMessage(payload)}); got != want {
 			t.Errorf("%s weighs %d, want %d", payload, got, want)
