@@ -15,6 +15,9 @@ const (
 	// arrive less evenly than they start.
 	limitSlot  = 25 * time.Millisecond
 	limitSlots = 43
+
+	// longestWait is what a wait is told as at most, in seconds: more may be none that a Duration can hold.
+	longestWait = 24 * 60 * 60
 )
 
 // Limit is how many events a destination takes in a second, over all passes of the process. They start evenly spread, and in
@@ -83,7 +86,8 @@ func (l *Limit) wait(now time.Time, weight float64) time.Duration {
 	}
 	wait := l.full(weight)
 	if l.tokens < 1 {
-		wait = max(wait, time.Duration((1-l.tokens)/l.rate*float64(time.Second)), time.Microsecond)
+		seconds := min((1-l.tokens)/l.rate, longestWait)
+		wait = max(wait, time.Duration(seconds*float64(time.Second)), time.Microsecond)
 	}
 	return wait
 }

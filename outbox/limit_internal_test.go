@@ -52,6 +52,22 @@ func TestALimitThatIsNoneLetsEverythingThrough(t *testing.T) {
 	}
 }
 
+func TestALimitBeyondAllTimeIsAWait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rate, weight float64 }{
+		"tiny rate": {1e-300, 1}, "huge weight": {10, math.MaxInt64}, "both": {math.SmallestNonzeroFloat64, math.MaxInt64},
+	} {
+		limit, now := NewLimit(c.rate), time.Now()
+		if wait := limit.wait(now, c.weight); wait != 0 {
+			t.Errorf("%s: the first event waits %v, want none", name, wait)
+		}
+		limit.take(c.weight)
+		if wait := limit.wait(now.Add(time.Minute), 1); wait < time.Hour {
+			t.Errorf("%s: the next event waits %v, want hours", name, wait)
+		}
+	}
+}
+
 func TestALimitMayChange(t *testing.T) {
 	t.Parallel()
 	limit, now := NewLimit(1), time.Now()
