@@ -40,7 +40,7 @@ func (p *pass) startFrom(ctx context.Context, q *queue) {
 // batchLimit returns how many rows the next call may have. What stands alone goes alone.
 func (p *pass) batchLimit(route Route, head *row) (limit int) {
 	handler, batches := route.Handler.(BatchHandler)
-	if !batches || head.probe != "" || head.event.Recovered || p.config.Concurrency == 1 {
+	if !batches || len(head.probes) > 0 || head.event.Recovered || p.config.Concurrency == 1 {
 		return 1
 	}
 	defer func() {
@@ -58,7 +58,7 @@ func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows
 	for len(rows) < limit && q.ready.Len() > 0 {
 		head := q.head()
 		more := weight + g.weight(handler, head.event)
-		if len(rows) > 0 && (more > room || head.probe != "") {
+		if len(rows) > 0 && (more > room || len(head.probes) > 0) {
 			break
 		}
 		r := p.lanes.next(q)

@@ -127,8 +127,12 @@ func (c *circuits) waitOf(destination string, otherwise time.Duration) time.Dura
 	return orDefault(c.of(destination).wait, otherwise)
 }
 
-// unprobed notes that a probe came to no end: the circuit stays open, and others probe when its lease is over.
-func (c *circuits) unprobed(destination string) { c.of(destination).probing = false }
+// unprobed notes that probes came to no end: their circuits stay open, and others probe when the leases are over.
+func (c *circuits) unprobed(destinations ...string) {
+	for _, destination := range destinations {
+		c.of(destination).probing = false
+	}
+}
 
 // openFor is how long the circuit stays open when it opens next.
 func (c *circuits) openFor(destination string) time.Duration {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -125,16 +126,15 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 		p.answers(r)
 		return Settlement{Outcome: Processed, Detail: p.detail(ctx, h)}, false, false
 	case ctx.Err() != nil && !h.timedOut && h.panicked == "" && (h.cut || (h.discard == nil && h.snooze == nil)):
-		if r.probe != "" {
-			p.circuits.unprobed(r.probe)
-		}
+		p.circuits.unprobed(r.probes...)
 		return Settlement{Outcome: Released}, false, false // cut off with the whole invocation
 	case h.discard != nil:
 		if h.discard.disable {
 			opened = !p.circuits.isOpen(r.circuit)
 			p.circuits.disable(r.circuit, h.reason)
+			r.probes = slices.DeleteFunc(r.probes, func(key string) bool { return key == r.circuit })
 		}
-		if r.probe != "" && (!h.discard.disable || r.probe != r.circuit) {
+		if len(r.probes) > 0 {
 			p.answers(r)
 		}
 		return Settlement{Outcome: Discarded, Reason: h.reason}, h.discard.benign, opened
@@ -146,8 +146,8 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 		reason = ReasonHandlerTimeout
 	}
 	switch {
-	case r.probe != "":
-		return p.stillOut(r.probe, reason, 0), false, false
+	case len(r.probes) > 0:
+		return p.stillOut(r, reason, 0), false, false
 	case p.circuits.isOpen(r.circuit) && r.event.SnoozeCount() < p.config.MaxSnoozes:
 		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
 	}
@@ -158,8 +158,8 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 // snooze holds a destination back, unless the event was snoozed so often that its error must be taken for permanent.
 func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
 	reason, key := h.reason, h.row.circuit
-	if h.row.probe != "" {
-		return p.stillOut(h.row.probe, reason, h.snooze.delay), false, false
+	if len(h.row.probes) > 0 {
+		return p.stillOut(h.row, reason, h.snooze.delay), false, false
 	}
 	if h.row.event.SnoozeCount() >= p.config.MaxSnoozes {
 		reason = ReasonSnoozesExhausted + ":" + reason
@@ -175,21 +175,30 @@ func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
 
 // answers notes that a destination is there: a probe of it ends the outage.
 func (p *pass) answers(r *row) {
-	if r.probe == "" {
+	if len(r.probes) == 0 {
 		p.circuits.succeeded(r.circuit)
 		return
 	}
-	p.circuits.close(r.probe)
-	if r.probe == p.registry[r.event.Type].Destination {
-		p.beginAgain() // the cursor passed its events
+	for _, key := range r.probes {
+		p.circuits.close(key)
+		if key == p.registry[r.event.Type].Destination {
+			p.beginAgain() // the cursor passed its events
+		}
 	}
 }
 
 // stillOut is the outcome of a probe that failed. No snooze is charged, since the event did not find this out; it waits so
-// long that the next probe is another one.
-func (p *pass) stillOut(key, reason string, delay time.Duration) Settlement {
-	wait := max(orDefault(delay, p.config.Snooze), 2*p.circuits.openFor(key))
-	p.circuits.trip(key, reason, delay)
+// long that the next probe is another one. How long a part of a destination asked to be left alone binds that part only.
+func (p *pass) stillOut(r *row, reason string, delay time.Duration) Settlement {
+	wait := orDefault(delay, p.config.Snooze)
+	for _, key := range r.probes {
+		wait = max(wait, 2*p.circuits.openFor(key))
+		if key == r.circuit {
+			p.circuits.trip(key, reason, delay)
+		} else {
+			p.circuits.trip(key, reason, 0)
+		}
+	}
 	return Settlement{Outcome: Snoozed, Uncharged: true, Reason: reason, Delay: wait}
 }
 

@@ -16,7 +16,7 @@ type row struct {
 	lane     *lane
 	call     *call         // that it is delivered by, once started
 	leaseEnd time.Duration // by the pass's clock
-	probe    string        // the circuit of which it is to show whether the place is back; empty: of none
+	probes   []string      // the circuits of which it is to show whether the place is back: its own, the destination's or both
 	back     bool          // its handler returned, or was abandoned
 }
 

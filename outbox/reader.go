@@ -34,6 +34,9 @@ type reader struct {
 	lost     []Aggregate        // lanes whose oldest row's lease ran out
 	// lostTurn says that a row of these comes before any other: it runs with nothing else in flight.
 	lostTurn bool
+	// lostProbe is a destination that is out and only has such rows to be probed with, those of lostOf.
+	lostProbe string
+	lostOf    []Aggregate
 	alone    bool          // the rows in flight are such a row
 	foundAt  time.Duration // when the last event was claimed
 }
@@ -71,13 +74,19 @@ func (p *pass) read(ctx context.Context) time.Duration {
 	case !idle && (p.alone || p.isLostTurn()):
 		p.clearGates(ctx)
 		return 0
+	case p.lostProbe != "":
+		p.probeNext(ctx, p.lostProbe, p.lostOf)
+		p.lostProbe, p.lostOf = "", nil
+		return 0
 	case p.isLostTurn():
 		p.claimNext(ctx, true)
 		return 0
 	case !p.hasRoom():
 		return 0
 	case len(p.circuits.probes) > 0:
-		p.probeNext(ctx)
+		destination := p.circuits.probes[0]
+		p.circuits.probes = p.circuits.probes[1:]
+		p.probeNext(ctx, destination, nil)
 		return 0
 	}
 	if p.cycle.ended && len(p.revisit) == 0 {
@@ -93,7 +102,7 @@ func (p *pass) read(ctx context.Context) time.Duration {
 }
 
 // isLostTurn tells that a lost row comes next, once nothing is in flight.
-func (p *pass) isLostTurn() bool { return p.lostTurn && len(p.lost) > 0 }
+func (p *pass) isLostTurn() bool { return p.lostTurn && len(p.lost) > 0 || p.lostProbe != "" }
 
 // hasRoom is the back-pressure: it keeps the handlers busy, and what is claimed ahead bounded.
 func (p *pass) hasRoom() bool {
@@ -152,10 +161,9 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 	p.send(ctx, req, claimed{recover: recoverOne})
 }
 
-// probeNext starts the claim of one row that shows whether its destination is back. All other types are held.
-func (p *pass) probeNext(ctx context.Context) {
-	destination := p.circuits.probes[0]
-	p.circuits.probes = p.circuits.probes[1:]
+// probeNext starts the claim of one row that shows whether its destination is back: a lost one of these aggregates, if there are
+// any. All other types are held.
+func (p *pass) probeNext(ctx context.Context, destination string, lost []Aggregate) {
 	var claimable, held []string
 	for _, name := range p.names {
 		route := p.registry[name]
@@ -171,8 +179,8 @@ func (p *pass) probeNext(ctx context.Context) {
 	}
 	p.send(ctx, ClaimRequest{
 		EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held, BatchSize: 1, LaneDepth: 1,
-		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts,
-	}, claimed{probe: destination})
+		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts, Lanes: lost, Recover: len(lost) > 0,
+	}, claimed{probe: destination, recover: len(lost) > 0})
 }
 
 // send makes the call.
@@ -217,11 +225,16 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 		p.failure = &StoreError{Op: opClaim, Err: c.err}
 		return
 	}
+	p.alone = c.recover
 	if c.probe == "" {
 		p.turnPage(c)
 	}
 	if len(c.claim.Events) == 0 {
-		if c.probe != "" {
+		switch {
+		case c.probe == "":
+		case len(c.claim.Lost) > 0 && !c.recover:
+			p.lostProbe, p.lostOf = c.probe, c.claim.Lost
+		default:
 			p.circuits.unprobed(c.probe) // it has nothing to be probed with
 		}
 		return
@@ -233,9 +246,11 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	p.forget()
 	p.heardParts(ctx, c.parts)
 	for _, r := range c.rows {
-		r.probe = c.probe // of a destination as a whole, to whichever part of it the row goes
-		if r.probe == "" && p.circuits.probedBy(r) {
-			r.probe = r.circuit
+		if c.probe != "" {
+			r.probes = append(r.probes, c.probe) // to whichever part of the destination the row goes
+		}
+		if p.circuits.probedBy(r) {
+			r.probes = append(r.probes, r.circuit)
 		}
 		p.open++
 		p.openBytes += len(r.event.Payload)
@@ -255,7 +270,6 @@ func (p *pass) beginAgain() {
 // turnPage notes where a claim came to. Lost rows and others take turns, so that neither can starve the other.
 func (p *pass) turnPage(c claimed) {
 	found := len(c.claim.Events) > 0
-	p.alone = c.recover
 	if c.recover {
 		p.lostTurn = false
 		p.lost = slices.DeleteFunc(p.lost, func(a Aggregate) bool { return !found || a == c.claim.Events[0].Aggregate() })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -26,7 +27,9 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	case p.isAged(r, route): // also where its circuit is open: there it would wait for ever
 		p.add(r, Settlement{Outcome: Discarded, Reason: fmt.Sprintf("%s: older than %v", ReasonMaxAge, route.MaxAge)})
 		p.endLane(r.lane)
-	case p.circuits.isOpen(r.circuit) && r.probe != r.circuit: // it was on its way from the store when the circuit opened
+	case p.circuits.isOpen(r.circuit) && !slices.Contains(r.probes, r.circuit): // it was on its way when the circuit opened
+		p.circuits.probes = append(p.circuits.probes, r.probes...) // another row is to show whether the destination is back
+		r.probes = nil
 		p.putBack([]*row{r})
 		p.endLane(r.lane)
 	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
@@ -34,9 +37,7 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 	default:
 		return true
 	}
-	if r.probe != "" {
-		p.circuits.unprobed(r.probe)
-	}
+	p.circuits.unprobed(r.probes...)
 	return false
 }
 
@@ -140,9 +141,7 @@ func (p *pass) endLane(l *lane) {
 // release hands rows back untried. Rows without a token can't be.
 func (p *pass) release(rows []*row, delay time.Duration) {
 	for _, r := range rows {
-		if r.probe != "" {
-			p.circuits.unprobed(r.probe)
-		}
+		p.circuits.unprobed(r.probes...)
 		if r.token != "" {
 			p.add(r, Settlement{Outcome: Released, Delay: delay})
 		} else {
