@@ -37,8 +37,8 @@ type reader struct {
 	// lostProbe is a destination that is out and only has such rows to be probed with, those of lostOf.
 	lostProbe string
 	lostOf    []Aggregate
-	alone    bool          // the rows in flight are such a row
-	foundAt  time.Duration // when the last event was claimed
+	alone     bool          // the rows in flight are such a row
+	foundAt   time.Duration // when the last event was claimed
 }
 
 // cycle is one reading of the queue.
@@ -159,28 +159,6 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 		req.Lanes, p.revisit, p.again = p.revisit[:n:n], p.revisit[n:], false
 	}
 	p.send(ctx, req, claimed{recover: recoverOne})
-}
-
-// probeNext starts the claim of one row that shows whether its destination is back: a lost one of these aggregates, if there are
-// any. All other types are held.
-func (p *pass) probeNext(ctx context.Context, destination string, lost []Aggregate) {
-	var claimable, held []string
-	for _, name := range p.names {
-		route := p.registry[name]
-		if route.Destination == destination && !p.held[name] && p.budget.fits(route.Timeout, p.budget.soft) {
-			claimable = append(claimable, name)
-		} else {
-			held = append(held, name)
-		}
-	}
-	if len(claimable) == 0 {
-		p.circuits.unprobed(destination)
-		return
-	}
-	p.send(ctx, ClaimRequest{
-		EventTypes: claimable, KnownTypes: p.config.KnownTypes, HeldTypes: held, BatchSize: 1, LaneDepth: 1,
-		Visibility: p.config.Visibility, MaxAttempts: p.config.MaxAttempts, Lanes: lost, Recover: len(lost) > 0,
-	}, claimed{probe: destination, recover: len(lost) > 0})
 }
 
 // send makes the call.
