@@ -18,6 +18,8 @@ import (
 const (
 	// thawAfter is the pause between two invocations after which connections are not trusted any more.
 	thawAfter = 30 * time.Second
+	// newFor is how long after its login a connection is taken to live.
+	newFor = 10 * time.Millisecond
 	// pingTimeout is how long a connection has to prove that it lives before it is replaced.
 	pingTimeout = 2 * time.Second
 	// connectTimeout is the time for a connection to a host unless the URL says another.
@@ -52,6 +54,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // prove does
 	p := new(Pool)
 	cfg.PrepareConn = p.prove
+	cfg.AfterConnect = markMade
 	var err error
 	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("make the pool: %w", err)
@@ -59,9 +62,27 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 	return p, nil
 }
 
+// madeAt is where a connection keeps when it was made, by the wall clock.
+const madeAt = "outbox-dispatch: made at"
+
+func markMade(_ context.Context, conn *pgx.Conn) error {
+	conn.PgConn().CustomData()[madeAt] = time.Now().Round(0)
+	return nil
+}
+
+// isNew tells whether a connection was made a moment ago, and so needs no proof: a cold start has several such moments.
+func isNew(conn *pgx.Conn) bool {
+	at, ok := conn.PgConn().CustomData()[madeAt].(time.Time)
+	age := time.Now().Round(0).Sub(at)
+	return ok && age >= 0 && age < newFor
+}
+
 // prove tells whether a connection that is about to be used still lives. One that says nothing in time takes the idle ones
 // with it: what silenced it has silenced them, and to wait for each would take an invocation's time.
 func (p *Pool) prove(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	if isNew(conn) {
+		return true, ctx.Err()
+	}
 	ping, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	err := conn.Ping(ping)
@@ -84,13 +105,14 @@ func (p *Pool) Ready(ctx context.Context) error {
 	if p.distrusted.Swap(false) || last != 0 && now-last > int64(thawAfter) {
 		p.Reset()
 	}
-	err := p.Ping(ctx)
+	conn, err := p.Acquire(ctx) // which proves it
 	if LoginRefused(err) {
-		err = p.Ping(ctx)
+		conn, err = p.Acquire(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
+	conn.Release()
 	return nil
 }
 

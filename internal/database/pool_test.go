@@ -242,6 +242,7 @@ func TestOneSilentConnectionIsWaitedForAndNoMore(t *testing.T) {
 	for _, conn := range all {
 		conn.Release()
 	}
+	time.Sleep(2 * newFor) // a new one needs no proof
 	s.goDeaf()
 	if err := pool.Ready(t.Context()); err != nil {
 		t.Fatal(err)
