@@ -17,6 +17,7 @@ type call struct {
 func (p *pass) startFrom(ctx context.Context, q *queue) {
 	route := p.registry[q.eventType]
 	g := p.gates[route.Gate]
+	defer g.turn()()
 	if weight := g.weight(route.Handler, q.head().event); g.wait(p.config.Clock(), weight) != 0 {
 		p.shutGate(g, q, weight)
 		return

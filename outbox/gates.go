@@ -50,6 +50,15 @@ func (g *gate) wait(now time.Time, weight float64) time.Duration {
 	return 0
 }
 
+// turn keeps other passes from the limit until it is over.
+func (g *gate) turn() (over func()) {
+	if g == nil || g.limit == nil || g.limit.turn == nil {
+		return func() {}
+	}
+	g.limit.turn <- struct{}{}
+	return func() { <-g.limit.turn }
+}
+
 // started counts a call of that weight.
 func (g *gate) started(weight float64) {
 	if g == nil {

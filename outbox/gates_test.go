@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +137,39 @@ func TestALostRowWaitsForNoLimit(t *testing.T) {
 		}
 		if result.LeaseLost+result.DuplicateInRun > 0 {
 			t.Errorf("%d leases lost, %d duplicates, want none", result.LeaseLost, result.DuplicateInRun)
+		}
+	})
+}
+
+// thoughtful takes a moment to weigh an event, in which another pass may ask for the limit too.
+type thoughtful struct{ batcher }
+
+func (*thoughtful) Weight(outbox.Event) int {
+	time.Sleep(time.Millisecond)
+	return 1
+}
+
+func TestPassesThatShareALimitKeepToItTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, limit := &thoughtful{}, outbox.NewLimit(10)
+		var passes sync.WaitGroup
+		for range 4 {
+			passes.Go(func() {
+				store := &outboxtest.Memory{}
+				insertMany(store, "t", 15, 15)
+				runOn(t, store, outbox.Config{Registry: outbox.Registry{"t": {Handler: b, Limit: limit}}})
+			})
+		}
+		passes.Wait()
+		slices.SortFunc(b.began, time.Time.Compare)
+		for i := range b.began[:max(0, len(b.began)-10)] {
+			if took := b.began[i+10].Sub(b.began[i]); took < time.Second {
+				t.Fatalf("11 events of 60 started within %v, want 10 in any second", took)
+			}
+		}
+		if len(b.began) != 60 {
+			t.Errorf("%d events started, want 60", len(b.began))
 		}
 	})
 }

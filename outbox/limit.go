@@ -26,6 +26,7 @@ const (
 // the pass, where they cost no attempt, no slot and none of their handler's time. It is safe for concurrent use. Several
 // processes have a limit each.
 type Limit struct {
+	turn   chan struct{} // taken from the question whether something may start to its start: several passes may share a limit
 	mu     sync.Mutex
 	rate   float64   // events per second
 	tokens float64   // negative after an event that weighed more than there was
@@ -40,7 +41,7 @@ type Limit struct {
 
 // NewLimit returns a limit of that many events per second. What is no positive number means no limit.
 func NewLimit(perSecond float64) *Limit {
-	l := new(Limit)
+	l := &Limit{turn: make(chan struct{}, 1)}
 	l.Set(perSecond)
 	l.tokens = l.burst()
 	return l
