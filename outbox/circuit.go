@@ -263,6 +263,20 @@ func (p *pass) heardCircuits(ctx context.Context, answer circuitAnswer) {
 	}
 }
 
+// outDestinations are those whose circuit is open for the next pass too.
+func (p *pass) outDestinations() (out []string) {
+	if p.circuits.store == nil {
+		return nil
+	}
+	for _, route := range p.registry {
+		if p.circuits.isOpen(route.Destination) && !slices.Contains(out, route.Destination) {
+			out = append(out, route.Destination)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // openDestinations names the circuits that are open, to compare.
 func (p *pass) openDestinations() string {
 	var open []string

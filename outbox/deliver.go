@@ -149,7 +149,7 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 	case len(r.probes) > 0:
 		return p.stillOut(r, reason, 0), false, false
 	case p.circuits.isOpen(r.circuit) && r.event.SnoozeCount() < p.config.MaxSnoozes:
-		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.config.Snooze}, false, false
+		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.outWait(r.circuit)}, false, false
 	}
 	opened = p.circuits.failed(r.circuit, r.event.ID, reason)
 	return Settlement{Outcome: Retry, Reason: reason}, false, opened
@@ -169,8 +169,18 @@ func (p *pass) snooze(h handled) (s Settlement, benign, opened bool) {
 	opened = !p.circuits.isOpen(key)
 	if opened {
 		p.circuits.trip(key, reason, h.snooze.delay)
+		return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.config.Snooze)}, false, true
 	}
-	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.config.Snooze)}, false, opened
+	return Settlement{Outcome: Snoozed, Reason: reason, Delay: orDefault(h.snooze.delay, p.outWait(key))}, false, false
+}
+
+// outWait is how long an event waits that was under way when its circuit opened: where the store remembers the circuit that
+// holds it back anyhow, and it need not wait longer.
+func (p *pass) outWait(key string) time.Duration {
+	if p.circuits.store == nil {
+		return p.config.Snooze
+	}
+	return min(p.circuits.waitOf(key, p.config.Snooze), p.config.Snooze)
 }
 
 // answers notes that a destination is there: a probe of it ends the outage.

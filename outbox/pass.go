@@ -222,6 +222,7 @@ func (p *pass) result(ok bool) Result {
 	r := p.counts
 	r.OK = ok
 	r.Checked, r.Updated, r.Failures = r.Claimed, r.Processed, r.Retried+r.Discarded
+	r.Held = p.outDestinations()
 	r.RunMs = p.budget.elapsed().Milliseconds()
 	return r
 }

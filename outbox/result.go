@@ -43,6 +43,8 @@ type Result struct {
 	Pruned int `json:"pruned,omitempty"`
 	// DiscardsTold counts the discards, of this pass and others, of which somebody was told.
 	DiscardsTold int `json:"discardsTold,omitempty"`
+	// Held are the destinations that were out as the pass ended, where the store remembers that: their events are not claimed.
+	Held []string `json:"held,omitempty"`
 	// RunMs is the pass's length in whole milliseconds, statistics included.
 	RunMs int64 `json:"runMs"`
 	// ByEventType holds the non-zero counters of each type.

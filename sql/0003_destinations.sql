@@ -27,6 +27,39 @@ create table public.outbox_endpoints (
 
 create index outbox_endpoints_tenant_idx on public.outbox_endpoints (tenant);
 
+-- Refuses what the table's checks refuse, before a row is made of it: their errors show the whole row, and a secret that was put in
+-- the place of a reference, or a token in a URL, would end up in logs. A null is not looked at.
+create function public.outbox_endpoint_check(
+  p_id text default null, p_tenant text default null, p_url text default null, p_secret_refs text[] default null,
+  p_event_types text[] default null
+) returns void
+language plpgsql stable
+set search_path = public, pg_catalog
+as $$
+begin
+  if p_id !~ '^[A-Za-z0-9._:-]{1,200}$' then
+    raise exception 'outbox_endpoint_id' using errcode = '22023',
+      hint = 'An id takes 1 to 200 letters, digits, dots, _, : and -.';
+  end if;
+  if btrim(p_tenant, ' ') = '' then
+    raise exception 'outbox_endpoint_tenant' using errcode = '22023', hint = 'A tenant must not be blank.';
+  end if;
+  if length(p_url) > 2048 or p_url !~ '^https?://[^[:space:]/?#@\\]+([/?][^[:space:]#]*)?$' then
+    raise exception 'outbox_endpoint_url' using errcode = '22023',
+      hint = 'A url takes https://host/path of 2,048 characters at most, without user information, fragment and spaces.';
+  end if;
+  if cardinality(p_secret_refs) > 2
+    or exists (select from unnest(p_secret_refs) r where (r ~ '^(arn:[^[:space:]]+|env:[A-Za-z_][A-Za-z0-9_]*)$') is not true) then
+    raise exception 'outbox_endpoint_secret_ref' using errcode = '22023',
+      hint = 'A secret is named by reference, never given: arn:… of a secret in Secrets Manager, or env:NAME; two at most.';
+  end if;
+  if cardinality(p_event_types) = 0 or exists (select from unnest(p_event_types) t where btrim(t, ' ') = '' or t is null) then
+    raise exception 'outbox_endpoint_event_types' using errcode = '22023',
+      hint = 'Event types take at least one that is not blank, or null for all.';
+  end if;
+end
+$$;
+
 -- One event has one outcome, so it goes to one endpoint: of a tenant at most one takes a type. Whoever changes what a tenant
 -- has waits for others who do, so that two of them can't each miss what the other adds.
 create function public.outbox_endpoint_check_overlap(p_id text, p_tenant text, p_event_types text[]) returns void
@@ -54,7 +87,8 @@ $$;
 -- Adds an endpoint. p_tenant: whose it is; null makes it the only one of a tenant by its own id, for routes whose key names an
 -- endpoint. p_secret_refs: newest first, two at most, each arn:… (Secrets Manager, with #key for one key of a JSON secret) or env:NAME;
 -- none: its requests are not signed. p_event_types: null for all.
--- Errors: outbox_endpoint_exists, outbox_endpoint_overlap (22023); what the table's checks refuse (23514, 23502).
+-- Errors (22023), none of which shows what it got: outbox_endpoint_id, outbox_endpoint_tenant, outbox_endpoint_url,
+-- outbox_endpoint_secret_ref, outbox_endpoint_event_types, outbox_endpoint_exists, outbox_endpoint_overlap.
 create function public.outbox_endpoint_add(
   p_id text, p_url text, p_secret_refs text[] default '{}', p_tenant text default null, p_event_types text[] default null
 ) returns void
@@ -62,6 +96,7 @@ language plpgsql volatile
 set search_path = public, pg_catalog
 as $$
 begin
+  perform outbox_endpoint_check(coalesce(p_id, ''), p_tenant, coalesce(p_url, ''), p_secret_refs, p_event_types);
   perform outbox_endpoint_check_overlap(p_id, coalesce(p_tenant, p_id), p_event_types);
   insert into outbox_endpoints (id, tenant, url, secret_refs, event_types)
   values (p_id, coalesce(p_tenant, p_id), p_url, coalesce(p_secret_refs, '{}'), p_event_types)
@@ -72,19 +107,20 @@ begin
 end
 $$;
 
--- Says where an endpoint is from now on. False when there is none of this id.
+-- Says where an endpoint is from now on. False when there is none of this id. Error: outbox_endpoint_url (22023).
 create function public.outbox_endpoint_move(p_id text, p_url text) returns boolean
 language plpgsql volatile
 set search_path = public, pg_catalog
 as $$
 begin
+  perform outbox_endpoint_check(p_url => coalesce(p_url, ''));
   update outbox_endpoints set url = p_url, updated_at = now() where id = p_id;
   return found;
 end
 $$;
 
 -- Says which event types an endpoint takes from now on; null: all. False when there is none of this id.
--- Errors: outbox_endpoint_overlap (22023).
+-- Errors: outbox_endpoint_event_types, outbox_endpoint_overlap (22023).
 create function public.outbox_endpoint_subscribe(p_id text, p_event_types text[]) returns boolean
 language plpgsql volatile
 set search_path = public, pg_catalog
@@ -92,6 +128,7 @@ as $$
 declare
   v_tenant text;
 begin
+  perform outbox_endpoint_check(p_event_types => p_event_types);
   select tenant into v_tenant from outbox_endpoints where id = p_id;
   if not found then
     return false;
@@ -104,12 +141,13 @@ $$;
 
 -- Puts a new secret in front. The one before it stays beside it, so that requests carry a signature of each; a second call
 -- without a reference drops it, once the receiver has the new one. To go back, rotate to the old reference. False when there
--- is no endpoint of this id.
+-- is no endpoint of this id. Error: outbox_endpoint_secret_ref (22023).
 create function public.outbox_endpoint_rotate(p_id text, p_secret_ref text default null) returns boolean
 language plpgsql volatile
 set search_path = public, pg_catalog
 as $$
 begin
+  perform outbox_endpoint_check(p_secret_refs => array_remove(array[p_secret_ref], null));
   update outbox_endpoints
   set secret_refs = case when p_secret_ref is null then secret_refs[1:1]
         else (p_secret_ref || array_remove(secret_refs, p_secret_ref))[1:2] end,

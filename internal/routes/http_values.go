@@ -100,7 +100,7 @@ func (p *parser) timeout(e entry) time.Duration {
 	if e.value == nil {
 		return DefaultTimeout
 	}
-	t, ok := p.text(e.value, e.path)
+	t, ok := p.duration(e, "10s")
 	if !ok {
 		return DefaultTimeout
 	}
@@ -112,6 +112,15 @@ func (p *parser) timeout(e entry) time.Duration {
 		p.report(t.line, t.path, "is out of range, takes 100ms to 900s")
 	}
 	return timeout
+}
+
+// duration returns the text of a duration. A bare number lacks its unit, and quotes would not give it one.
+func (p *parser) duration(e entry, example string) (t text, ok bool) {
+	if tag := e.value.ShortTag(); e.value.Kind == yaml.ScalarNode && (tag == "!!int" || tag == "!!float") {
+		p.wrongKind(e.value, e.path, "a duration like "+example)
+		return text{}, false
+	}
+	return p.text(e.value, e.path)
 }
 
 // whole returns a whole number from zero, or zero once a fault was reported.

@@ -47,7 +47,7 @@ func (p *parser) maxAge(fields map[string]entry, otherwise time.Duration) time.D
 	if !found {
 		return otherwise
 	}
-	t, ok := p.text(field.value, field.path)
+	t, ok := p.duration(field, "7d")
 	if !ok {
 		return otherwise
 	}
