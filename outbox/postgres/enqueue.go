@@ -15,7 +15,7 @@ type NewEvent struct {
 	AggregateType string
 	AggregateID   string // a UUID
 	Type          string
-	// IdempotencyKey is unique together with Type, for ever: a second event of the same key is not inserted.
+	// IdempotencyKey is unique together with Type, for as long as the row is kept: a second event of the same key is not inserted.
 	IdempotencyKey string
 	Payload        json.RawMessage // any JSON value
 }

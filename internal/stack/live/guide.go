@@ -32,6 +32,9 @@ One event for each destination, for psql:
   values ('user', gen_random_uuid(), 'user.welcomed', gen_random_uuid()::text,
           '{"to": ["ann@example.com"], "subject": "Welcome", "text": "Hello Ann"}');                       -- SES
 
+The other mails of docs/routes.md go too: the template order-confirmed is there, and news@example.com may send.
+What the emulator of AWS lacks: sequence numbers of FIFO topics in metadata.
+
   select position, event_type, status, attempts, error from outbox_events order by position desc limit 10;
 
 Let the webhook fail, and heal (500 is retried, 503 waits for a minute, 410 discards and holds the destination

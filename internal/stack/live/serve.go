@@ -28,7 +28,7 @@ destinations:
   webhook: {http: {url: "${HOOK}/hook", secrets: ["${HOOK_SECRET}"], timeout: 5s, allow_http: true, allow_ports: [1-65535], allow_private: [127.0.0.0/8]}}
   topic:   {sns: {topic_arn: "${STANDARD_TOPIC}", timeout: 5s}}
   fifo:    {sns: {topic_arn: "${FIFO_TOPIC}", timeout: 5s}}
-  mail:    {ses: {from: "Shop <shop@example.com>", timeout: 5s}}
+  mail:    {ses: {from: "Shop <shop@example.com>", from_allowed: ["@example.com"], timeout: 5s}}
 routes:
   order.placed: {to: webhook}
   order.shipped: {to: topic}
@@ -62,6 +62,9 @@ func Serve(ctx context.Context, root, folder string) (err error) {
 	}
 	defer s.cloud.Close()
 	s.cloud.PlayBatches()
+	if err := s.cloud.CreateTemplate(ctx, "order-confirmed", "Your order {{number}}", "Thank you."); err != nil {
+		return err
+	}
 	return s.run(ctx)
 }
 

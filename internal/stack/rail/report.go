@@ -120,7 +120,7 @@ func (r *run) reportTroubles(rows []row, lost map[string]int) {
 	for _, end := range rows {
 		switch {
 		case end.status == "discarded":
-			groups[fmt.Sprintf("discarded, attempts spent: %d\t%s", end.attempts, end.reason)]++
+			groups[fmt.Sprintf("discarded, attempts spent: %d of %d here, 8 by default\t%s", end.attempts, maxAttempts, end.reason)]++
 		case end.fate == untouched:
 			groups["left pending\tthe type is declared as known: another worker's"]++
 		case end.snoozes > 0:
