@@ -139,6 +139,24 @@ func TestABatchAnswersEachEventInItsPlace(t *testing.T) {
 	})
 }
 
+func TestFailuresBesideADeliveryOpenNoCircuit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &outboxtest.Memory{}
+		insertMany(store, "t", 30, 30)
+		b := &batcher{limit: 10, answer: func(_ context.Context, event outbox.Event) error {
+			if event.Position%10 != 0 {
+				return errors.New("refused")
+			}
+			return nil
+		}}
+		result := runOn(t, store, outbox.Config{Circuits: store, Registry: outbox.Registry{"t": {Handler: b}}})
+		if result.Reason != "" || result.Processed != 3 || result.Retried != 27 {
+			t.Errorf("%d processed, %d retried, reason %q, want 3, 27 and none", result.Processed, result.Retried, result.Reason)
+		}
+	})
+}
+
 // short answers fewer events than it was given.
 type short struct{ batcher }
 

@@ -19,6 +19,7 @@ type handled struct {
 	detail    []byte // of the receipt
 	refused   error  // why the receipt is not stored
 	failed    bool
+	beside    bool   // others of its batch were delivered: its own failure says nothing of the destination
 	reason    string // the error's text, clean
 	discard   *discardError
 	snooze    *snoozeError
@@ -87,12 +88,17 @@ func (c *call) handle(ctx context.Context) []handled {
 		events[i] = r.event
 	}
 	deliveries := c.route.Handler.(BatchHandler).HandleBatch(ctx, events) //nolint:forcetypeassert // only it gets batches
+	arrived := false
 	for i, r := range c.rows {
 		if i < len(deliveries) {
 			answers[i] = taken(r, deliveries[i].Receipt, deliveries[i].Err)
+			arrived = arrived || !answers[i].failed
 		} else {
 			answers[i] = handled{row: r, failed: true, reason: ReasonUnanswered}
 		}
+	}
+	for i := range answers {
+		answers[i].beside = arrived
 	}
 	return answers
 }
@@ -151,7 +157,9 @@ func (p *pass) judge(ctx context.Context, h handled) (s Settlement, benign, open
 	case p.circuits.isOpen(r.circuit) && r.event.SnoozeCount() < p.config.MaxSnoozes:
 		return Settlement{Outcome: Snoozed, Reason: reason, Delay: p.outWait(r.circuit)}, false, false
 	}
-	opened = p.circuits.failed(r.circuit, r.event.ID, reason)
+	if !h.beside {
+		opened = p.circuits.failed(r.circuit, r.event.ID, reason)
+	}
 	return Settlement{Outcome: Retry, Reason: reason}, false, opened
 }
 
