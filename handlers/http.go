@@ -123,11 +123,14 @@ func (h *HTTP) Handle(ctx context.Context, event outbox.Event) (outbox.Receipt, 
 	return outbox.Receipt{"http": receipt}, nil
 }
 
+// errHandlerLate ends a delivery to which nobody gave a time.
+var errHandlerLate = errors.New("the time for one event is over")
+
 func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, limited := ctx.Deadline(); limited {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, outbox.DefaultHandlerTimeout)
+	return context.WithTimeoutCause(ctx, outbox.DefaultHandlerTimeout, errHandlerLate)
 }
 
 func (h *HTTP) newRequest(ctx context.Context, event outbox.Event, now time.Time) *http.Request {

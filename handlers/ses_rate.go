@@ -24,6 +24,9 @@ const (
 	rateRetry   = time.Minute // after a question that was not answered
 )
 
+// errRateLate ends the question for the account's rate.
+var errRateLate = errors.New("SES did not tell the account's rate in time")
+
 // SESRate keeps an [outbox.Limit] at the rate that an account may send at, in recipients per second: the maximum send
 // rate that SES's GetAccount answers, which is for one account and region. Build one with [NewSESRate] for all handlers
 // that send through them.
@@ -92,7 +95,7 @@ func (r *SESRate) ask(ctx context.Context) {
 		close(r.asking)
 		r.asking = nil
 	}()
-	ctx, cancel := context.WithTimeout(ctx, rateTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, rateTimeout, errRateLate)
 	defer cancel()
 	account, err := r.client.GetAccount(ctx, &sesv2.GetAccountInput{}, fewTries)
 	switch {

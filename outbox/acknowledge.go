@@ -78,7 +78,7 @@ func (p *pass) settleNow(ctx context.Context, entries []entry) settled {
 
 // settle acknowledges under what the invocation has left, even when ctx is cancelled: the reserve is there for it.
 func (p *pass) settle(ctx context.Context, batch []Settlement) ([]Answer, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.budget.statement(), errStoreLate)
 	defer cancel()
 	return p.config.Store.Settle(ctx, batch, Backoff{
 		Base: p.config.BackoffBase, Cap: p.config.BackoffCap, MaxAttempts: p.config.MaxAttempts,

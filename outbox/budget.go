@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 )
@@ -17,6 +18,9 @@ const noLimit = time.Duration(math.MaxInt64)
 
 // statementLimit bounds every call of the store, so that a silent connection can't hold a pass for ever.
 const statementLimit = 30 * time.Second
+
+// errStoreLate is the cause of the end of such a call's context.
+var errStoreLate = errors.New("the store did not answer in time")
 
 // lastChance is what a call gets when the reserve is spent.
 const lastChance = 250 * time.Millisecond

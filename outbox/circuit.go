@@ -218,7 +218,7 @@ func (p *pass) tendCircuits(ctx context.Context, busy bool) time.Duration {
 
 // askCircuits reports, or loads when there is nothing to report. Like an acknowledgement, it is no matter of ctx's end.
 func (p *pass) askCircuits(ctx context.Context, report *CircuitReport) circuitAnswer {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.budget.statement(), errStoreLate)
 	defer cancel()
 	answer := circuitAnswer{report: report}
 	if report != nil {

@@ -135,7 +135,7 @@ func (p *pass) tellDiscards(ctx context.Context) {
 
 // tellSome tells a notifier of one batch.
 func (p *pass) tellSome(ctx context.Context, notifier Notifier, types []string) (n int, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, min(p.budget.left(), statementLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, min(p.budget.left(), statementLimit), errStoreLate)
 	defer cancel()
 	untold, err := within(ctx, func(ctx context.Context) ([]Notice, error) {
 		return p.config.Discards.Untold(ctx, types, noticeBatch)
@@ -159,7 +159,7 @@ func (p *pass) tellSome(ctx context.Context, notifier Notifier, types []string) 
 		return 0, false, fault
 	}
 	// Like an acknowledgement, it is no matter of ctx's end: what arrived would be sent again.
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), p.budget.statement(), errStoreLate)
 	defer stop()
 	_, err = within(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, p.config.Discards.Told(ctx, arrived)

@@ -20,7 +20,7 @@ func (p *pass) prepare(ctx context.Context, events []Event) {
 		}
 	}
 	for gate, route := range routes {
-		ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
+		ctx, cancel := context.WithTimeoutCause(ctx, p.budget.statement(), errStoreLate)
 		_, _ = within(ctx, func(ctx context.Context) (struct{}, error) {
 			route.Prepare(ctx, mine[gate])
 			return struct{}{}, nil
@@ -55,7 +55,7 @@ func (p *pass) askParts(ctx context.Context, rows []*row) *circuitAnswer {
 	if len(keys) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget.statement())
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.budget.statement(), errStoreLate)
 	defer cancel()
 	answer := circuitAnswer{asked: slices.Sorted(maps.Keys(keys)), sent: p.budget.elapsed()}
 	answer.loaded, answer.err = p.circuits.store.Load(ctx, answer.asked, lease)

@@ -188,7 +188,7 @@ func (p *pass) rowsOf(events []Event, leaseEnd time.Duration) []*row {
 }
 
 func (p *pass) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.budget.statement())
+	ctx, cancel := context.WithTimeoutCause(ctx, p.budget.statement(), errStoreLate)
 	defer cancel()
 	return p.config.Store.Claim(ctx, req)
 }

@@ -98,7 +98,7 @@ func (p *pass) prune(ctx context.Context) (all pruned) {
 		return pruned{}
 	}
 	for p.budget.left() >= pruneMargin && ctx.Err() == nil {
-		limit, cancel := context.WithTimeout(ctx, min(p.budget.left(), statementLimit))
+		limit, cancel := context.WithTimeoutCause(ctx, min(p.budget.left(), statementLimit), errStoreLate)
 		n, err := within(limit, func(ctx context.Context) (int, error) {
 			return p.config.Pruner.Prune(ctx, kept, pruneBatch)
 		})

@@ -137,7 +137,7 @@ func (p *pass) queueStats(ctx context.Context) json.RawMessage {
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline)-replyMargin)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, errLate)
 	defer cancel()
 	stats, err := within(ctx, p.config.Stats.QueueStats)
 	if err == nil && !json.Valid(stats) {

@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// errAnswerLate ends the attempts to answer CloudFormation.
+var errAnswerLate = errors.New("CloudFormation did not take the answer in time")
+
 // An answer is one PUT to the event's ResponseURL. cfn.LambdaWrap would send it without a deadline, show the signed URL
 // in its error, and let an answer outgrow the limit of 4,096 bytes; CloudFormation then waits for its own timeout.
 const (
@@ -66,7 +69,7 @@ func cut(text string, limit int) string {
 
 // send puts the answer, again and again until it is taken or refused, or the time is up.
 func (a *app) send(ctx context.Context, to string, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errAnswerLate)
 	defer cancel()
 	pause := answerPause
 	for {

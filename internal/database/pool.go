@@ -77,13 +77,16 @@ func isNew(conn *pgx.Conn) bool {
 	return ok && age >= 0 && age < newFor
 }
 
+// errSilent ends the wait for a connection that says nothing.
+var errSilent = errors.New("the connection said nothing in time")
+
 // prove tells whether a connection that is about to be used still lives. One that says nothing in time takes the idle ones
 // with it: what silenced it has silenced them, and to wait for each would take an invocation's time.
 func (p *Pool) prove(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if isNew(conn) {
 		return true, ctx.Err()
 	}
-	ping, cancel := context.WithTimeout(ctx, pingTimeout)
+	ping, cancel := context.WithTimeoutCause(ctx, pingTimeout, errSilent)
 	defer cancel()
 	err := conn.Ping(ping)
 	if err != nil && ping.Err() != nil && ctx.Err() == nil {

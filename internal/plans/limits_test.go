@@ -11,7 +11,7 @@ func (s shape) claims() limits {
 		return limits{pages: 14000, rows: 4500, sorted: 2200}
 	case "hot": // ten thousand rows are read at most, of one aggregate
 		return limits{pages: 8000, rows: 20000, sorted: 2000}
-	case "blocked": // ten thousand rows are read at most, of a tenth as many aggregates
+	case "blocked": // ten thousand rows are read at most, of a tenth as many aggregates; by the contract's claim, which has no cursor, all
 		return limits{pages: 16000, rows: 24000, sorted: 2000}
 	case "shared": // rows of others within our aggregates are looked at one by one, however many there are
 		deep := float64(*size) / 1000

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,9 @@ const (
 	lockPoll           = 250 * time.Millisecond // between two tries for the migration lock
 	lockReleaseTimeout = time.Second
 )
+
+// errLockHeld ends the wait for the lock to be given back: the server does that when the connection closes.
+var errLockHeld = errors.New("the migration lock was not given back in time")
 
 // migrationLock is an open transaction on a connection of its own that holds the advisory lock. It rests between
 // statements without a snapshot: a snapshot would make create index concurrently wait for it for ever.
@@ -93,7 +97,7 @@ func (l *migrationLock) check(ctx context.Context) error {
 
 // release works after ctx has ended, too. If it fails the pool closes the connection, which also frees the lock.
 func (l *migrationLock) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockReleaseTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lockReleaseTimeout, errLockHeld)
 	defer cancel()
 	if pg := l.conn.Conn().PgConn(); pg.TxStatus() != txIdle {
 		_, _ = pg.Exec(ctx, "rollback").ReadAll()
