@@ -176,22 +176,25 @@ func (l *lineWriter) Write(data []byte) (int, error) {
 	return written, nil
 }
 
-// writeField writes a header field, folded at its blanks; an empty one is left out. Values are printable ASCII: addresses
-// are written anew, the subject is encoded, and the payload's own headers are checked.
+// writeField writes a header field, folded before some of its blanks, all of which are kept but for those around it; an empty
+// one is left out. Values are printable ASCII: addresses are written anew, the subject is encoded, and the payload's own headers
+// are checked. A line break would be a blank nevertheless.
 func writeField(w *bytes.Buffer, name, value string) {
-	words := strings.Fields(value)
-	if len(words) == 0 {
+	value = strings.TrimSpace(strings.NewReplacer("\r", " ", "\n", " ", "\t", " ").Replace(value))
+	if value == "" {
 		return
 	}
 	w.WriteString(name + ":")
 	line := len(name) + 1
-	for i, word := range words {
-		if i > 0 && line+1+len(word) > foldAt {
+	for rest := " " + value; rest != ""; {
+		blanks := len(rest) - len(strings.TrimLeft(rest, " "))
+		end := blanks + strings.IndexByte(rest[blanks:]+" ", ' ') // of the next word
+		if line+end > foldAt && len(rest) <= len(value) {
 			w.WriteString("\r\n")
 			line = 0
 		}
-		w.WriteString(" " + word)
-		line += 1 + len(word)
+		w.WriteString(rest[:end])
+		line, rest = line+end, rest[end:]
 	}
 	w.WriteString("\r\n")
 }

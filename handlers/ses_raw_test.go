@@ -179,3 +179,32 @@ func TestSESBuildsByItselfWhatSESWouldNot(t *testing.T) {
 		})
 	}
 }
+
+func TestSESKeepsTheBlanksOfHeadersInARawMail(t *testing.T) {
+	t.Parallel()
+	value := "one  two   three" + strings.Repeat("  and then some", 12) + " | end"
+	payload, err := json.Marshal(map[string]any{
+		"to": []string{"ann@customer.example.org"}, "subject": "s", "text": "t", "format": "raw", "headers": map[string]string{"X-Blanks": value},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, _ := sentRaw(t, handlers.SESConfig{}, string(payload))
+	_, field, found := strings.Cut(string(input.Content.Raw.Data), "\r\nX-Blanks: ")
+	if !found {
+		t.Fatalf("no such header in %s", input.Content.Raw.Data)
+	}
+	lines := []string{}
+	for i, line := range strings.Split(field, "\r\n") {
+		if i > 0 && !strings.HasPrefix(line, " ") {
+			break
+		}
+		if lines = append(lines, line); len(line) > 78 || strings.TrimSpace(line) == "" {
+			t.Errorf("line %q, want up to 78 characters that are not all blank", line)
+		}
+	}
+	// RFC 5322, 2.2.3: a reader takes out the line breaks alone.
+	if got := strings.Join(lines, ""); got != value || len(lines) < 3 {
+		t.Errorf("the header reads %q in %d lines, want %q in several", got, len(lines), value)
+	}
+}
