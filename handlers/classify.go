@@ -125,11 +125,9 @@ func statusFault(response *http.Response, snippet string, now time.Time) error {
 		if text := http.StatusText(code); text != "" {
 			details = append(details, strings.ToLower(text))
 		}
-		var delay time.Duration
-		if fault.outcome == outbox.Snoozed {
-			if delay = retryAfter(response.Header.Get("Retry-After"), now); delay > 0 {
-				details = append(details, fmt.Sprintf("retry after %d s", int64(delay/time.Second)))
-			}
+		delay := retryAfter(response.Header.Get("Retry-After"), now)
+		if fault.outcome == outbox.Snoozed && delay > 0 {
+			details = append(details, fmt.Sprintf("retry after %d s", int64(delay/time.Second)))
 		}
 		if snippet != "" {
 			details = append(details, "body: "+snippet)
@@ -138,13 +136,24 @@ func statusFault(response *http.Response, snippet string, now time.Time) error {
 		if len(details) > 0 {
 			reason += ": " + strings.Join(details, ", ")
 		}
-		if fault.disables {
-			return outbox.Disable(errors.New(reason))
+		switch {
+		case fault.disables:
+			return outbox.Disable(&delayed{reason: reason, delay: delay})
+		case fault.outcome == outbox.Retry && delay > 0:
+			return &delayed{reason: reason, delay: delay}
 		}
 		return outcomeError(fault.outcome, reason, delay)
 	}
 	return errors.New("http_other")
 }
+
+// delayed is a failure whose answer said for how long to wait, which counts only where a route makes it a snooze.
+type delayed struct {
+	reason string
+	delay  time.Duration // 0: it did not say
+}
+
+func (e *delayed) Error() string { return e.reason }
 
 // transportFault turns an error of the transport into the handler's. The error itself is dropped: net/http quotes
 // the URL and what the receiver sent.

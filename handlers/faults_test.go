@@ -186,3 +186,34 @@ func TestHTTPReadsRetryAfter(t *testing.T) {
 		})
 	}
 }
+
+// What a route makes a snooze lasts as long as the receiver asked for, like what the table snoozes.
+func TestHTTPHonoursRetryAfterWhereARouteSnoozes(t *testing.T) {
+	t.Parallel()
+	for status, reason := range map[int]string{
+		http.StatusForbidden: "http_403: forbidden", http.StatusInternalServerError: "http_500: internal server error",
+		http.StatusMovedPermanently: "http_301: moved permanently", http.StatusGone: "http_410: gone",
+	} {
+		for asked, want := range map[string]time.Duration{"1200": 20 * time.Minute, "": 0} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if asked != "" {
+					w.Header().Set("Retry-After", asked)
+				}
+				w.WriteHeader(status)
+			}))
+			t.Cleanup(server.Close)
+			plain := newHTTP(t, handlers.HTTPConfig{URL: server.URL})
+			unasked := outcomeOf(t, handlers.Outcomes{SnoozeOn: []string{"connection_refused"}}.Over(plain), 0)
+			if unasked.Outcome == outbox.Snoozed || unasked.Reason != reason {
+				t.Errorf("%d with Retry-After %q: %s: %q, want what the table says: %q", status, asked, unasked.Outcome, unasked.Reason, reason)
+			}
+			if want == 0 {
+				want = 5 * time.Minute // the pass's own
+			}
+			got := outcomeOf(t, handlers.Outcomes{SnoozeOn: []string{fmt.Sprint("http_", status)}}.Over(plain), 0)
+			if got.Outcome != outbox.Snoozed || got.Delay != want || got.Reason != reason {
+				t.Errorf("%d with Retry-After %q: %s after %v: %q, want snooze after %v", status, asked, got.Outcome, got.Delay, got.Reason, want)
+			}
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/openlup/outbox-dispatch/outbox"
 )
@@ -159,10 +160,18 @@ func (h *overridden) judge(err error) error {
 		case h.snooze[name] && isSnoozed(name):
 			return err // as it is, since it may say for how long
 		case h.snooze[name]:
-			return outbox.Snooze(restate(err), 0)
+			return outbox.Snooze(restate(err), askedDelay(err))
 		}
 	}
 	return err
+}
+
+// askedDelay is for how long the destination asked to wait; 0 where it did not.
+func askedDelay(err error) time.Duration {
+	if asked, found := errors.AsType[*delayed](err); found {
+		return asked.delay
+	}
+	return 0
 }
 
 // rowOf returns the table's reason for a status, "http_4xx" for "http_404"; any other reason is its own.

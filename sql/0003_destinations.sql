@@ -174,7 +174,9 @@ begin
 end
 $$;
 
--- Enables an endpoint again, and closes its circuits (their keys end in /id), so that the next pass tries it. False when there is none of this id.
+-- Enables an endpoint again, and closes its circuits, so that the next pass tries it. Which destinations post to it only the routes
+-- know: all circuits whose keys end in /id are closed, also that of another kind's part of this name (a topic's), which is then
+-- tried once, early. Circuits that are held stay held. False when there is none of this id.
 create function public.outbox_endpoint_enable(p_id text) returns boolean
 language plpgsql volatile
 set search_path = public, pg_catalog
