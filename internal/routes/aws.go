@@ -50,6 +50,11 @@ func (c *clients) forSNS() (*sns.Client, error) {
 
 // positive returns a whole number above zero, or zero once a fault was reported.
 func (p *parser) positive(node *yaml.Node, path string) int {
+	return p.atLeast(1, node, path, "is no whole number above zero, written in digits")
+}
+
+// atLeast returns a whole number, or zero once a fault was reported: problem when it is none, or less.
+func (p *parser) atLeast(least int, node *yaml.Node, path, problem string) int {
 	value := node.Value
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!int":
@@ -64,8 +69,8 @@ func (p *parser) positive(node *yaml.Node, path string) int {
 		return 0
 	}
 	number, err := strconv.Atoi(value)
-	if err != nil || number < 1 {
-		p.report(node.Line, path, "is no whole number above zero, written in digits")
+	if err != nil || number < least {
+		p.report(node.Line, path, "%s", problem)
 		return 0
 	}
 	return number

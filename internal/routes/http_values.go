@@ -125,8 +125,5 @@ func (p *parser) duration(e entry, example string) (t text, ok bool) {
 
 // whole returns a whole number from zero, or zero once a fault was reported.
 func (p *parser) whole(node *yaml.Node, path string) int {
-	if node.Kind == yaml.ScalarNode && node.ShortTag() == "!!int" && node.Value == "0" {
-		return 0
-	}
-	return p.positive(node, path)
+	return p.atLeast(0, node, path, "is no whole number, zero or above, written in digits")
 }

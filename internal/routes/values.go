@@ -120,7 +120,8 @@ func (p *parser) reasons(field entry, name string, exist []string, seen places) 
 			}
 		}
 		reason := t.value
-		if len(reason) == 3 && strings.Trim(reason, "0123456789") == "" {
+		isStatus := len(reason) == 3 && strings.Trim(reason, "0123456789") == ""
+		if isStatus {
 			reason = "http_" + reason
 		}
 		if exist == nil {
@@ -128,7 +129,7 @@ func (p *parser) reasons(field entry, name string, exist []string, seen places) 
 		}
 		if !slices.Contains(exist, reason) {
 			hint := ""
-			if !t.expanded {
+			if !t.expanded && !isStatus { // another status is no better
 				hint = suggest(reason, exist)
 			}
 			p.report(t.line, t.path, "is no reason of a failure there%s; docs/routes.md and docs/faults.md list them", hint)
