@@ -14,9 +14,11 @@ import (
 	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
-// modes are the ways of sending statements that every store case must hold in, and what they are called.
+// modes are the ways of sending statements that every store case must hold in, and what OUTBOX_DB_EXEC_MODE calls them.
 var modes = map[string]pgx.QueryExecMode{
 	"cache_statement": pgx.QueryExecModeCacheStatement,
+	"cache_describe":  pgx.QueryExecModeCacheDescribe,
+	"describe_exec":   pgx.QueryExecModeDescribeExec,
 	"exec":            pgx.QueryExecModeExec,
 	"simple_protocol": pgx.QueryExecModeSimpleProtocol,
 }

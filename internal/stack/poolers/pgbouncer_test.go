@@ -5,6 +5,7 @@ package poolers_test
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -27,10 +28,7 @@ import (
 func TestStoreHoldsThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	for _, program := range programs(t) {
-		for name, mode := range modes {
-			if mode == pgx.QueryExecModeCacheStatement && !program.TracksStatements() {
-				continue // TestUntrackedStatementsAreNamed shows what it does instead
-			}
+		for name, mode := range pooled(program) {
 			t.Run(program.String()+" "+name, func(t *testing.T) {
 				t.Parallel()
 				pooler := start(t, pgbouncer.Config{Program: program, Prepared: 100})
@@ -38,6 +36,20 @@ func TestStoreHoldsThroughPgBouncer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// pooled are the modes that are safe through a pooler in transaction mode. With cache_describe and describe_exec pgx prepares
+// the unnamed statement in one round trip and uses it in the next, which may reach another connection of the server, whoever
+// the pooler is: docs/configuration.md calls them not safe there, so there is nothing they could be held to. cache_statement
+// needs a pooler that tracks statements; TestUntrackedStatementsAreNamedThroughPgBouncer shows what it does without.
+func pooled(program pgbouncer.Program) map[string]pgx.QueryExecMode {
+	safe := maps.Clone(modes)
+	delete(safe, "cache_describe")
+	delete(safe, "describe_exec")
+	if !program.TracksStatements() {
+		delete(safe, "cache_statement")
+	}
+	return safe
 }
 
 func programs(t *testing.T) []pgbouncer.Program {
@@ -70,10 +82,7 @@ func start(t *testing.T, config pgbouncer.Config) *pgbouncer.Server {
 func TestFunctionDeliversThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	for _, program := range programs(t) {
-		for mode := range modes {
-			if mode == "cache_statement" && !program.TracksStatements() {
-				continue
-			}
+		for mode := range pooled(program) {
 			t.Run(program.String()+" "+mode, func(t *testing.T) {
 				t.Parallel()
 				const n = 300

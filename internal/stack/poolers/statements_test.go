@@ -106,7 +106,9 @@ func (w *wire) check(t *testing.T, mode string) {
 		}
 	}
 	// Query, or Parse, Bind, Describe, Execute, Sync and Close; and Terminate.
-	takes := map[string]string{"simple_protocol": "QX", "exec": "QPBDESX", "cache_statement": "QPBDESCX"}[mode]
+	takes := map[string]string{
+		"simple_protocol": "QX", "exec": "QPBDESX", "describe_exec": "QPBDESX", "cache_describe": "QPBDESX", "cache_statement": "QPBDESCX",
+	}[mode]
 	for _, kind := range w.kinds {
 		if !strings.ContainsRune(takes, rune(kind)) {
 			t.Errorf("messages of kind %c, want %s only", kind, takes)
