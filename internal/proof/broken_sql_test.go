@@ -58,7 +58,7 @@ func TestPostgreSQLReadsInSmallWindows(t *testing.T) {
 	b := newDatabase(t)
 	apply(t, b.pool, narrow()...)
 	b.narrow = true
-	for done := 0; done < (operations-wide)**timesFlag; {
+	for done := 0; done < narrowed**timesFlag; {
 		steps := stepsOf(source.Uint64(), episodeLength)
 		failed, more, err := b.play(t.Context(), steps, nil)
 		if done += more; err != nil {
