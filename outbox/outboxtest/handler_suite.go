@@ -40,7 +40,7 @@ type handlerSuite struct {
 
 // TestHandler runs the suite of what a pass expects of every [outbox.Handler], each case as a subtest with a harness of its
 // own. A handler that is also an [outbox.BatchHandler] is tested as one. Run it with the race detector: some faults only
-// show there.
+// show there. docs/handlers.md, the guide to handlers of one's own, shows its use.
 func TestHandler(t *testing.T, open func(t *testing.T) HandlerHarness) {
 	t.Helper()
 	for _, c := range handlerCases() {

@@ -62,6 +62,37 @@ func Example() {
 	// processed 1 <nil>
 }
 
+// Endpoints of customers are rows; a handler finds them by tenant, and may disable one that is gone.
+func ExampleEndpoints() {
+	ctx := context.Background()
+	pool, drop, err := scratchDatabase(ctx, os.Getenv("OUTBOX_TEST_DATABASE_URL"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer drop()
+	if _, err := (&postgres.Migrator{Pool: pool, Files: sql.Files}).Up(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := pool.Exec(ctx, `select outbox_endpoint_add('ep-17', 'https://hooks.acme.example/in', p_tenant => 'acme')`); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	endpoints := &postgres.Endpoints{Pool: pool}
+	found, err := endpoints.Of(ctx, []string{"acme", "globex"})
+	fmt.Println(len(found), found["acme"][0].URL, err)
+
+	fmt.Println(endpoints.Disable(ctx, found["acme"][0], "http_410: gone"))
+	found, err = endpoints.Of(ctx, []string{"acme"})
+	fmt.Println(found["acme"][0].Disabled, found["acme"][0].Reason, err)
+	// Output:
+	// 1 https://hooks.acme.example/in <nil>
+	// <nil>
+	// true http_410: gone <nil>
+}
+
 // scratchDatabase makes an empty database beside the one that server names.
 func scratchDatabase(ctx context.Context, server string) (*pgxpool.Pool, func(), error) {
 	const name = "outbox_example"
