@@ -168,33 +168,6 @@ func (m Message) Data() string {
 	return string(event.Data)
 }
 
-// Receive takes every message that waits in a queue, in its order.
-func (c *Cloud) Receive(ctx context.Context, queue string) ([]Message, error) {
-	var all []Message
-	for {
-		out, err := c.sqs.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-			QueueUrl: &queue, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("receive from %s: %w", queue, err)
-		}
-		if len(out.Messages) == 0 {
-			return all, nil
-		}
-		for _, m := range out.Messages {
-			got := Message{Body: aws.ToString(m.Body), Attributes: map[string]string{}}
-			for name, value := range m.MessageAttributes {
-				got.Attributes[name] = aws.ToString(value.StringValue)
-			}
-			all = append(all, got)
-			_, err := c.sqs.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle})
-			if err != nil {
-				return nil, fmt.Errorf("take from %s: %w", queue, err)
-			}
-		}
-	}
-}
-
 // CreateTemplate makes a mail template.
 func (c *Cloud) CreateTemplate(ctx context.Context, name, subject, text string) error {
 	_, err := c.ses.CreateEmailTemplate(ctx, &sesv2.CreateEmailTemplateInput{
