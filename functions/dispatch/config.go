@@ -130,10 +130,11 @@ func (c *config) loadRoutes(ctx context.Context, getenv func(string) string) err
 	if c.routes, err = readRoutes(getenv); err != nil {
 		return err
 	}
-	if c.references, err = c.router.check(c.routes); err != nil || len(c.references) > 0 {
+	file, references, err := c.router.check(c.routes)
+	if c.references = references; err != nil || len(references) > 0 {
 		return err
 	}
-	return c.router.route(ctx, &c.worker, c.routes, nil)
+	return c.router.route(ctx, &c.worker, file, c.routes.name)
 }
 
 // readSchemaVersion returns the version that a deployment says its migration left behind, or zero.

@@ -79,8 +79,12 @@ func (r *rails) refresh(ctx context.Context) error {
 	if r.now != nil && bytes.Equal(routes.text, r.routes.text) && maps.Equal(values, r.values) {
 		return nil
 	}
+	file, err := r.config.router.parse(routes, values)
+	if err != nil {
+		return err
+	}
 	made := r.config.worker
-	if err := r.config.router.route(ctx, &made, routes, values); err != nil {
+	if err := r.config.router.route(ctx, &made, file, routes.name); err != nil {
 		return err
 	}
 	if r.now, err = newRail(made); err != nil {
@@ -103,6 +107,6 @@ func (r *rails) read(ctx context.Context) (source, []string, error) {
 	if r.now != nil && bytes.Equal(routes.text, r.routes.text) {
 		return routes, r.references, nil
 	}
-	references, err := r.config.router.check(routes)
+	_, references, err := r.config.router.check(routes)
 	return routes, references, err
 }

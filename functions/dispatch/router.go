@@ -28,10 +28,16 @@ type source struct {
 	name string
 }
 
-// check reports what can be told of the routes without their secrets, and returns the references to those.
-func (r *router) check(from source) (references []string, err error) {
-	_, unknown, err := routes.Check(from.text, from.name, r.lookup(nil), routes.IsSecret)
-	return secretsAmong(unknown), err
+// check reports what can be told of the routes without their secrets, and returns the references to those. Where there
+// are none, file is all of the routes.
+func (r *router) check(from source) (file routes.File, references []string, err error) {
+	file, unknown, err := routes.Check(from.text, from.name, r.lookup(nil), routes.IsSecret)
+	return file, secretsAmong(unknown), err
+}
+
+// parse reads the routes. secrets are those that they refer to.
+func (r *router) parse(from source, secrets map[string]string) (routes.File, error) {
+	return routes.Parse(from.text, from.name, r.lookup(secrets))
 }
 
 // lookup gives variables of the environment, and those secrets.
@@ -46,13 +52,8 @@ func (r *router) lookup(secrets map[string]string) routes.Lookup {
 	}
 }
 
-// route fills in the worker's registry and known types. secrets are those that the routes refer to.
-func (r *router) route(ctx context.Context, worker *outbox.Config, from source, secrets map[string]string) error {
-	file, err := routes.Parse(from.text, from.name, r.lookup(secrets))
-	if err != nil {
-		return err
-	}
-	name := from.name
+// route fills in the worker's registry and known types. name stands before every fault.
+func (r *router) route(ctx context.Context, worker *outbox.Config, file routes.File, name string) (err error) {
 	options := routes.Options{Concurrency: worker.Concurrency, Endpoints: &r.endpoints, Secret: r.endpointSecret}
 	if destination := file.FirstOnAWS(); destination != "" {
 		if options.AWS, err = r.cloud.config(ctx); err != nil {

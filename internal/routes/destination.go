@@ -61,7 +61,7 @@ func (p *parser) destination(e entry, source string) Destination {
 		}
 	}
 	d.MaxAge = p.maxAge(fields, 0)
-	d.Outcomes = p.outcomes(fields, handlers.Outcomes{}, d.reasons(), e)
+	d.Outcomes = p.outcomes(fields, handlers.Outcomes{}, d, e)
 	d.OnDiscard = p.onDiscard(fields, OnDiscard{})
 	d.Envelope = p.envelope(fields, d, source)
 	return d

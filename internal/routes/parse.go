@@ -30,7 +30,8 @@ type Unknown struct {
 func (u Unknown) Label() string { return sourceLabel(u.Name) }
 
 // Check is [Parse] where not all variables and secrets are at hand: what lookup does not know is no fault but unknown,
-// where leave says so by its name, and the fields that hold it are not looked at. The File is for looking at only.
+// where leave says so by its name, and the fields that hold it are not looked at. The File is for looking at only, unless
+// nothing is unknown: then it is Parse's.
 func Check(data []byte, name string, lookup Lookup, leave func(name string) bool) (File, []Unknown, error) {
 	p := &parser{name: name, lookup: lookup, leave: leave}
 	file, err := p.parse(data)

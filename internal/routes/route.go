@@ -46,7 +46,7 @@ func (p *parser) route(e entry, names []string, destinations map[string]Destinat
 	}
 	destination := destinations[route.To]
 	route.MaxAge = p.maxAge(fields, destination.MaxAge)
-	route.Outcomes = p.outcomes(fields, destination.Outcomes, destination.reasons(), e)
+	route.Outcomes = p.outcomes(fields, destination.Outcomes, destination, e)
 	route.OnDiscard = p.onDiscard(fields, destination.OnDiscard)
 	return route, ok
 }

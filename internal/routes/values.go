@@ -76,10 +76,14 @@ func parseAge(text string) (age time.Duration, ok bool) {
 	return age, age > 0
 }
 
-// outcomes reads discard_on and snooze_on; a list that is not there is inherited. reasons are those that exist at the
-// destination, nil when that is not known; owner is what the lists belong to.
-func (p *parser) outcomes(fields map[string]entry, inherited handlers.Outcomes, reasons []string, owner entry) handlers.Outcomes {
-	seen := places{}
+// outcomes reads discard_on and snooze_on; a list that is not there is inherited. They name reasons that exist at the
+// destination; owner is what the lists belong to.
+func (p *parser) outcomes(fields map[string]entry, inherited handlers.Outcomes, at Destination, owner entry) handlers.Outcomes {
+	_, discards := fields["discard_on"]
+	if _, snoozes := fields["snooze_on"]; !discards && !snoozes {
+		return inherited // as most do; there are hundreds of reasons
+	}
+	reasons, seen := at.reasons(), places{}
 	read := func(name string, otherwise []string) []string {
 		if field, found := fields[name]; found {
 			return p.reasons(field, name, reasons, seen)
