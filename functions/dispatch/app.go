@@ -24,10 +24,12 @@ type app struct {
 	pool   *database.Pool
 	rails  *rails
 	logger *slog.Logger
+	// started is called with every batch that was claimed, and at the end of every pass. Not nil.
+	started func()
 }
 
-// newApp reads the configuration and wires the function. It connects to nothing. A configuration that cannot be used
-// does not stop the process: every invocation answers it, so that it is seen where invocations are watched.
+// newApp reads the configuration, wires the function and starts to connect to the database. A configuration that cannot be
+// used does not stop the process: every invocation answers it, so that it is seen where invocations are watched.
 func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logger *slog.Logger) *app {
 	c, err := loadConfig(ctx, getenv, load)
 	if err != nil {
@@ -37,19 +39,20 @@ func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logge
 	if err != nil {
 		return &app{fault: &ConfigError{err}}
 	}
+	pool.Connect(ctx)
 	store := &postgres.Store{Pool: pool.Pool}
 	c.worker.Store, c.worker.Circuits, c.worker.Stats, c.worker.Pruner, c.worker.Discards = store, store, store, store, store
-	c.worker.Logger = logger
+	a := &app{pool: pool, logger: logger, started: func() {}}
+	c.worker.Logger, c.worker.Observer = logger, func(string, int) { a.started() }
 	c.router.endpoints.lookup.Pool = pool.Pool
-	rails, err := newRails(c, logger)
-	if err == nil {
+	if a.rails, err = newRails(c, logger); err == nil {
 		err = logStart(ctx, c, logger)
 	}
 	if err != nil {
 		pool.Close()
 		return &app{fault: &ConfigError{err}}
 	}
-	return &app{pool: pool, rails: rails, logger: logger}
+	return a
 }
 
 // logStart tells which schema the deployment has and which one this binary was built with. A database that is ahead

@@ -31,10 +31,11 @@ type Pool struct {
 	*pgxpool.Pool
 	lastUse    atomic.Int64 // wall clock, Unix nanoseconds; zero before the first use
 	distrusted atomic.Bool
+	early      early
 }
 
-// Open makes the pool. It connects to nothing and calls nobody: the first query does. The caller owns the pool; a
-// Lambda function never closes it, since a connection that is broken takes up to 15 s to close.
+// Open makes the pool. It connects to nothing and calls nobody: [Pool.Connect] and the first query do. The caller owns the
+// pool; a Lambda function never closes it, since a connection that is broken takes up to 15 s to close.
 func Open(ctx context.Context, c Config) (*Pool, error) {
 	cfg := c.url
 	if c.source == fromURL {
@@ -100,23 +101,39 @@ func (p *Pool) prove(ctx context.Context, conn *pgx.Conn) (bool, error) {
 func (p *Pool) Distrust() { p.distrusted.Store(true) }
 
 // Ready is to be called at the start of every invocation. After a long pause it drops the connections that the
-// pause may have killed, and after [Pool.Distrust] all; then it proves that the database answers. A refused login is tried once more, with the
-// credentials read again.
+// pause may have killed, and after [Pool.Distrust] all; then it proves that the database answers. The attempt of
+// [Pool.Connect] is its first one if it is still under way. A refused login is tried once more, with the credentials read
+// again.
 func (p *Pool) Ready(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	last := p.lastUse.Swap(now)
-	if p.distrusted.Swap(false) || last != 0 && now-last > int64(thawAfter) {
+	paused := last != 0 && now-last > int64(thawAfter)
+	if p.distrusted.Swap(false) || paused {
 		p.Reset()
 	}
-	conn, err := p.Acquire(ctx) // which proves it
+	var err error
+	if !paused {
+		err = p.early.join(ctx)
+	}
+	if err == nil {
+		err = p.touch(ctx)
+	}
 	if LoginRefused(err) {
-		conn, err = p.Acquire(ctx)
+		err = p.touch(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	conn.Release()
 	return nil
+}
+
+// touch proves that the pool has a connection.
+func (p *Pool) touch(ctx context.Context) error {
+	conn, err := p.Acquire(ctx) // which proves it
+	if err == nil {
+		conn.Release()
+	}
+	return err
 }
 
 // prepare makes the configuration of one connection from its login.
