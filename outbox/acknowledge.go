@@ -40,7 +40,6 @@ func (p *pass) gather(ctx context.Context) {
 			p.returned(ctx, h)
 		case c := <-p.claimed:
 			p.accept(ctx, c)
-			p.read(ctx)
 		case <-moment.C:
 			return
 		}

@@ -18,7 +18,7 @@ func (p *pass) startFrom(ctx context.Context, q *queue) {
 	route := p.registry[q.eventType]
 	g := p.gates[route.Gate]
 	defer g.turn()()
-	if weight := g.weight(route.Handler, q.head().event); g.wait(p.config.Clock(), weight) != 0 {
+	if weight := g.weight(route.Handler, q.head()); g != nil && g.wait(p.config.Clock(), weight) != 0 {
 		p.shutGate(g, q, weight)
 		return
 	}
@@ -58,7 +58,7 @@ func (p *pass) takeRows(ctx context.Context, q *queue, g *gate, limit int) (rows
 	handler, room := p.registry[q.eventType].Handler, g.room()
 	for len(rows) < limit && q.ready.Len() > 0 {
 		head := q.head()
-		more := weight + g.weight(handler, head.event)
+		more := weight + g.weight(handler, head)
 		if len(rows) > 0 && (more > room || len(head.probes) > 0) {
 			break
 		}

@@ -49,8 +49,11 @@ func (p *pass) start(ctx context.Context, c *call) {
 	go func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.route.Timeout, errHandlerTimeout)
 		defer cancel()
-		answers := c.panicked("runtime.Goexit")
+		var answers []handled
 		defer func() {
+			if answers == nil {
+				answers = c.panicked("runtime.Goexit")
+			}
 			timedOut := errors.Is(context.Cause(ctx), errHandlerTimeout)
 			for _, h := range answers {
 				h.timedOut = timedOut
@@ -110,12 +113,17 @@ func taken(r *row, receipt Receipt, err error) (h handled) {
 			h = handled{row: r, failed: true, reason: ReasonHandlerPanic, panicked: panicked(v)}
 		}
 	}()
-	h = handled{row: r, failed: err != nil}
-	if err == nil {
-		h.detail, h.refused = cleanDetail(receipt)
-		return h
+	if err != nil {
+		return refused(r, err)
 	}
-	h.reason = cleanText(err.Error())
+	h.row = r
+	h.detail, h.refused = cleanDetail(receipt)
+	return h
+}
+
+// refused reads a handler's error.
+func refused(r *row, err error) handled {
+	h := handled{row: r, failed: true, reason: cleanText(err.Error())}
 	for _, end := range []error{context.Canceled, context.DeadlineExceeded, errHandlerTimeout} {
 		h.cut = h.cut || errors.Is(err, end)
 	}

@@ -78,8 +78,8 @@ func (g *gate) room() float64 {
 	return g.limit.batch()
 }
 
-// weight is what an event counts against the limit.
-func (g *gate) weight(handler Handler, event Event) (weight float64) {
+// weight is what a row's event counts against the limit.
+func (g *gate) weight(handler Handler, r *row) (weight float64) {
 	weigher, weighs := handler.(Weigher)
 	if !weighs || g == nil || g.limit == nil {
 		return 1
@@ -89,7 +89,7 @@ func (g *gate) weight(handler Handler, event Event) (weight float64) {
 			weight = 1
 		}
 	}()
-	return max(1, float64(weigher.Weight(event)))
+	return max(1, float64(weigher.Weight(r.event)))
 }
 
 // openGates frees the queues that were held for a gate which lets something through again.

@@ -29,9 +29,9 @@ type reader struct {
 	cursor   string
 	again    bool // the next claim begins at the start again
 	cycle    cycle
-	revisit  []Aggregate        // lanes that are done, and seem to have more in the store
-	closed   map[Aggregate]bool // lanes done since the claim under way was sent
-	lost     []Aggregate        // lanes whose oldest row's lease ran out
+	revisit  []Aggregate // lanes that are done, and seem to have more in the store
+	closed   []*lane     // lanes done since the claim under way was sent
+	lost     []Aggregate // lanes whose oldest row's lease ran out
 	// lostTurn says that a row of these comes before any other: it runs with nothing else in flight.
 	lostTurn bool
 	// lostProbe is a destination that is out and only has such rows to be probed with, those of lostOf.
@@ -163,7 +163,7 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 
 // send makes the call.
 func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
-	p.claiming, p.closed = true, map[Aggregate]bool{}
+	p.claiming, p.closed = true, nil
 	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
@@ -237,6 +237,7 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 	if p.ended {
 		p.release(p.lanes.takeAll(), p.config.Snooze)
 	}
+	p.read(ctx) // before anything else: claims follow each other, and a pass is as fast as they are
 }
 
 // beginAgain reads the queue from its start, without what the cursor knows of it: there are more types than before.
@@ -266,10 +267,17 @@ func (p *pass) turnPage(c claimed) {
 		p.cycle.cost += p.budget.elapsed() - c.sent
 	}
 	p.cycle.ended = p.cycle.ended || c.claim.End
+	if len(c.claim.Leased) == 0 {
+		return
+	}
+	closed := map[Aggregate]bool{}
+	for _, l := range p.closed {
+		closed[l.key] = true
+	}
 	for _, a := range c.claim.Leased {
 		if open := p.lanes.byAggregate[a]; open != nil {
 			open.more = true
-		} else if p.closed[a] && !slices.Contains(p.revisit, a) {
+		} else if closed[a] && !slices.Contains(p.revisit, a) {
 			p.revisit = append(p.revisit, a)
 		}
 	}

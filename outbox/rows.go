@@ -32,7 +32,7 @@ func (p *pass) mayRun(ctx context.Context, r *row) bool {
 		r.probes = nil
 		p.putBack([]*row{r})
 		p.endLane(r.lane)
-	case !p.budget.fits(route.Timeout, p.budget.soft) || !p.budget.fits(route.Timeout, r.leaseEnd):
+	case !p.budget.fits(route.Timeout, min(p.budget.soft, r.leaseEnd)):
 		p.setAside(append([]*row{r}, p.lanes.take(r.lane)...))
 	default:
 		return true
@@ -170,6 +170,6 @@ func (p *pass) close(r *row) {
 	if r.lane.more {
 		p.revisit = append(p.revisit, r.lane.key)
 	} else if p.claiming {
-		p.closed[r.lane.key] = true
+		p.closed = append(p.closed, r.lane)
 	}
 }

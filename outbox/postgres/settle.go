@@ -3,19 +3,25 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
+	"unicode/utf8"
 
 	"github.com/openlup/outbox-dispatch/outbox"
 )
 
 const settleSQL = `
-select answer
-from public.outbox_settle($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::int[],
-                          $7::int, $8::int, $9::int, p_wait => false)
-order by ordinal`
+select coalesce(string_agg(answer, ',' order by ordinal), '')
+from public.outbox_settle(
+  $1::text[]::uuid[], $2::text[], $3::text[],
+  coalesce($4::text[], array_fill(''::text, array[cardinality($2::text[])])),
+  coalesce($5::text[]::jsonb[], array_fill(null::jsonb, array[cardinality($2::text[])])),
+  coalesce($6::int[], array_fill(0, array[cardinality($2::text[])])),
+  $7::int, $8::int, $9::int, p_wait => false)`
+
+// noDetail adds nothing to an event's metadata.
+const noDetail = "{}"
 
 // A row that somebody else has locked is asked for again a few times while the others are settled already; then its
 // acknowledgement is given up, as missed, and its lease ends by itself.
@@ -105,7 +111,7 @@ func (s *Store) settle(
 			outcomes[i] = "snooze_uncharged"
 		}
 		reasons[i] = clean(entry.Reason)
-		details[i], delays[i] = "{}", seconds(entry.Delay)
+		details[i], delays[i] = noDetail, seconds(entry.Delay)
 		if entry.Detail != nil {
 			details[i] = clean(string(entry.Detail))
 		}
@@ -113,19 +119,33 @@ func (s *Store) settle(
 			delays[i] = seconds(outbox.DefaultSnooze)
 		}
 	}
+	var list string // one row of a thousand words costs both sides less than a thousand rows
 	err = again(ctx, func() error {
-		rows, err := s.Pool.Query(ctx, settleSQL, ids, tokens, outcomes, reasons, details, delays,
-			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts))
-		if err != nil {
-			return err
-		}
-		answers, err = pgx.CollectRows(rows, pgx.RowTo[outbox.Answer])
-		return err
+		return s.Pool.QueryRow(ctx, settleSQL, ids, tokens, outcomes,
+			unlessAll(reasons, ""), unlessAll(details, noDetail), unlessAll(delays, 0),
+			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts)).Scan(&list)
 	})
-	return answers, err
+	if err != nil {
+		return nil, err
+	}
+	for answer := range strings.SplitSeq(list, ",") {
+		answers = append(answers, outbox.Answer(answer))
+	}
+	return answers, nil
+}
+
+// unlessAll returns nil for a list that holds nothing but the given value: most batches have neither reasons nor details.
+func unlessAll[T comparable](list []T, value T) []T {
+	if slices.ContainsFunc(list, func(item T) bool { return item != value }) {
+		return list
+	}
+	return nil
 }
 
 // clean makes a text of the program's storable.
 func clean(text string) string {
+	if utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 {
+		return text
+	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -73,11 +72,11 @@ const statsSQL = `select public.outbox_queue_stats()::text`
 // QueueStats implements [outbox.Stats]: how many events are unfinished and how long the longest-waiting due one has
 // waited, in all and by type. Its cost does not follow the backlog; counts stop at 10,000 a type.
 func (s *Store) QueueStats(ctx context.Context) (json.RawMessage, error) {
-	var stats rawText
+	var stats []byte
 	if err := s.Pool.QueryRow(ctx, statsSQL).Scan(&stats); err != nil {
 		return nil, fmt.Errorf("queue statistics: %w", err)
 	}
-	return json.RawMessage(stats), nil
+	return stats, nil
 }
 
 // refused tells that PostgreSQL refused the statement's data (class 22; 54, program limits; 53200, memory), so that nothing of
@@ -108,16 +107,4 @@ func orEmpty(list []string) []string {
 		return []string{}
 	}
 	return list
-}
-
-// rawText scans a text column into bytes of its own.
-type rawText []byte
-
-// ScanText implements pgtype.TextScanner; null is nil.
-func (r *rawText) ScanText(v pgtype.Text) error {
-	*r = nil
-	if v.Valid {
-		*r = rawText(v.String)
-	}
-	return nil
 }
