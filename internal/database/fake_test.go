@@ -1,7 +1,6 @@
 package database
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -24,7 +23,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	static "github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -232,7 +231,7 @@ func startSecrets(t *testing.T, value string) *secrets {
 }
 
 // loadAWS is an AWS configuration that knows one endpoint.
-func (s *secrets) loadAWS(context.Context, ...func(*config.LoadOptions) error) (aws.Config, error) {
+func (s *secrets) loadAWS(func(string) string, *awshttp.BuildableClient) (aws.Config, error) {
 	return aws.Config{
 		Region: "eu-central-1", BaseEndpoint: &s.url,
 		Credentials: static.NewStaticCredentialsProvider("AKIATEST", "not-a-secret", ""),
