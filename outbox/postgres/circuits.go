@@ -24,7 +24,7 @@ from public.outbox_circuit_report($1::text, $2::text, $3::text[]::uuid[], $4::te
 func (s *Store) Load(ctx context.Context, destinations []string, lease time.Duration) ([]outbox.Circuit, error) {
 	var circuits []outbox.Circuit
 	err := again(ctx, func() error {
-		rows, err := s.Pool.Query(ctx, loadCircuitsSQL, orEmpty(destinations), seconds(lease))
+		rows, err := s.Pool.Query(ctx, loadCircuitsSQL, s.unprepared(), orEmpty(destinations), seconds(lease))
 		if err != nil {
 			return err
 		}
@@ -35,6 +35,16 @@ func (s *Store) Load(ctx context.Context, destinations []string, lease time.Dura
 		return nil, fmt.Errorf("load circuits: %w", err)
 	}
 	return circuits, nil
+}
+
+// unprepared is the mode for a statement that a pass sends once: where others are prepared, this one is not, which saves
+// the first pass of a connection a round trip before its first claim.
+func (s *Store) unprepared() pgx.QueryExecMode {
+	mode := s.Pool.Config().ConnConfig.DefaultQueryExecMode
+	if mode == pgx.QueryExecModeCacheStatement {
+		return pgx.QueryExecModeExec
+	}
+	return mode
 }
 
 // Report implements [outbox.Circuits].
