@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -172,6 +173,7 @@ func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
 		c.parts = p.askParts(ctx, c.rows)
 		p.claimed <- c
 	}()
+	runtime.Gosched() // the call is to be on its way before a batch of handlers is started
 }
 
 // rowsOf makes rows of a claim's events, oldest first.

@@ -14,7 +14,7 @@ import (
 const settleSQL = `
 select coalesce(string_agg(answer, ',' order by ordinal), '')
 from public.outbox_settle(
-  $1::text[]::uuid[], $2::text[], $3::text[],
+  $1::text[]::uuid[], $2::text[], coalesce($3::text[], array_fill('processed'::text, array[cardinality($2::text[])])),
   coalesce($4::text[], array_fill(''::text, array[cardinality($2::text[])])),
   coalesce($5::text[]::jsonb[], array_fill(null::jsonb, array[cardinality($2::text[])])),
   coalesce($6::int[], array_fill(0, array[cardinality($2::text[])])),
@@ -121,7 +121,7 @@ func (s *Store) settle(
 	}
 	var list string // one row of a thousand words costs both sides less than a thousand rows
 	err = again(ctx, func() error {
-		return s.Pool.QueryRow(ctx, settleSQL, ids, tokens, outcomes,
+		return s.Pool.QueryRow(ctx, settleSQL, ids, tokens, unlessAll(outcomes, string(outbox.Processed)),
 			unlessAll(reasons, ""), unlessAll(details, noDetail), unlessAll(delays, 0),
 			orNull(seconds(backoff.Base)), orNull(seconds(backoff.Cap)), orNull(backoff.MaxAttempts)).Scan(&list)
 	})
