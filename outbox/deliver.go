@@ -29,44 +29,63 @@ type handled struct {
 	panicked  string // what it panicked with, safe to log
 }
 
-// start runs a call's handler in a goroutine of its own. What happens first to a row, its answer or its abandonment,
+// start has a call's handler run in a goroutine of its own. What happens first to a row, its answer or its abandonment,
 // counts.
 func (p *pass) start(ctx context.Context, c *call) {
-	tell := func(h handled) {
-		select {
-		case p.handled <- h:
-		case <-p.over:
-		}
-	}
 	for _, r := range c.rows {
 		r.call = c
 	}
 	c.timer = time.AfterFunc(c.route.Timeout+abandonAfter, func() {
 		for _, r := range c.rows {
-			tell(handled{row: r, failed: true, reason: ReasonHandlerTimeout, timedOut: true, abandoned: true})
+			p.tell(handled{row: r, failed: true, reason: ReasonHandlerTimeout, timedOut: true, abandoned: true})
 		}
 	})
-	go func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, c.route.Timeout, errHandlerTimeout)
-		defer cancel()
-		var answers []handled
-		defer func() {
-			if answers == nil {
-				answers = c.panicked("runtime.Goexit")
-			}
-			timedOut := errors.Is(context.Cause(ctx), errHandlerTimeout)
-			for _, h := range answers {
-				h.timedOut = timedOut
-				tell(h)
-			}
-		}()
-		defer func() {
-			if v := recover(); v != nil {
-				answers = c.panicked(panicked(v))
-			}
-		}()
-		answers = c.handle(ctx)
+	select {
+	case p.calls <- c: // to a goroutine that waits
+	default:
+		go p.work(ctx, c)
+	}
+}
+
+// work makes one call after the other. A new goroutine for each would have to grow its stack each time.
+func (p *pass) work(ctx context.Context, c *call) {
+	for {
+		p.deliver(ctx, c)
+		select {
+		case c = <-p.calls:
+		case <-p.over:
+			return
+		}
+	}
+}
+
+func (p *pass) deliver(ctx context.Context, c *call) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.route.Timeout, errHandlerTimeout)
+	defer cancel()
+	var answers []handled
+	defer func() {
+		if answers == nil {
+			answers = c.panicked("runtime.Goexit")
+		}
+		timedOut := errors.Is(context.Cause(ctx), errHandlerTimeout)
+		for _, h := range answers {
+			h.timedOut = timedOut
+			p.tell(h)
+		}
 	}()
+	defer func() {
+		if v := recover(); v != nil {
+			answers = c.panicked(panicked(v))
+		}
+	}()
+	answers = c.handle(ctx)
+}
+
+func (p *pass) tell(h handled) {
+	select {
+	case p.handled <- h:
+	case <-p.over:
+	}
 }
 
 // panicked answers every row of a call whose handler did.

@@ -52,6 +52,7 @@ type pass struct {
 	settling  bool
 	failure   *StoreError
 
+	calls   chan *call
 	handled chan handled
 	settled chan settled
 	claimed chan claimed
@@ -76,6 +77,7 @@ func newPass(ctx context.Context, config Config, settings Pass) *pass {
 		reader:   reader{cycle: cycle{idle: true}},
 		lanes:    newLanes(),
 		gates:    newGates(registry),
+		calls:    make(chan *call),
 		handled:  make(chan handled),
 		settled:  make(chan settled),
 		claimed:  make(chan claimed),
