@@ -13,8 +13,12 @@ import (
 var _ outbox.Circuits = (*Store)(nil)
 
 const (
+	// Mostly there is nothing to tell. Then the function is not called: what it is made of would have to be read and planned by each
+	// new connection, just before the first claim.
 	loadCircuitsSQL = `
-select key, state, wait_seconds, openings, retried from public.outbox_circuits_load($1::text[], $2::int)`
+select key, state, wait_seconds, openings, retried from public.outbox_circuits_load($1::text[], $2::int)
+where exists (select from public.outbox_circuits c
+              where c.key = any ($1::text[]) and (c.mode = 'held' or c.open_until is not null or c.retried <> '{}'))`
 	reportCircuitSQL = `
 select $1::text, state, wait_seconds, 0, '{}'::text[]
 from public.outbox_circuit_report($1::text, $2::text, $3::text[]::uuid[], $4::text, $5::int)`
