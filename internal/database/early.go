@@ -3,6 +3,8 @@ package database
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // early is a first connection that is made while the process still starts. Its zero value is none.
@@ -20,6 +22,7 @@ func (p *Pool) Connect(ctx context.Context) {
 		defer close(p.early.done)
 		p.early.err = p.touch(ctx)
 	}()
+	pgtype.NewMap() // what all connections share is made with the first; here, while the server is waited for
 }
 
 // Close ends all connections and waits for them: up to 15 s for one that is broken.
