@@ -46,10 +46,13 @@ create table public.outbox_events (
     check (status in ('pending', 'processing', 'processed', 'failed', 'discarded'))
 ) with (fillfactor = 50);
 
--- Fresh rows of a type in order of position (wake_at null sorts last), delayed ones by due time.
-create index outbox_events_claim_idx on public.outbox_events (event_type, wake_at, position) where unfinished;
+-- Fresh rows of a type in order of position (wake_at null sorts last), delayed ones by due time. Both indexes hold what a
+-- claim must know of a row to pass it, so that rows which have to wait are passed without a look at the table.
+create index outbox_events_claim_idx on public.outbox_events (event_type, wake_at, position)
+  include (aggregate_type, aggregate_id) where unfinished;
 -- The unfinished rows of an aggregate, oldest first: what blocks a row.
-create index outbox_events_aggregate_idx on public.outbox_events (aggregate_type, aggregate_id, position) where unfinished;
+create index outbox_events_aggregate_idx on public.outbox_events (aggregate_type, aggregate_id, position)
+  include (event_type, wake_at) where unfinished;
 -- Rows whose attempts may be spent, and those of which somebody is to be told.
 create index outbox_events_spent_idx on public.outbox_events (event_type, spent, wake_at, position) where spent is not null;
 
@@ -79,6 +82,7 @@ set enable_mergejoin = off
 set enable_memoize = off
 set enable_sort = off
 set enable_indexscan = on
+set enable_indexonlyscan = on
 set enable_nestloop = on
 set enable_tidscan = on
 set enable_hashagg = on
@@ -148,20 +152,21 @@ begin
 end
 $$;
 
--- Looks for the first fresh row of these types that may be claimable, through the aggregates: where these have many rows that
--- wait, that is quicker than to read past the rows. aggregates: how many were looked at; more than p_most are too many, and
--- the rest is void then. place: that row's position, or null when there is none; last: the last fresh row's;
--- waits_until: when the first of those that block the rest is due, null when some are blocked otherwise; leased: aggregates
--- whose oldest row is leased.
-create function public.outbox_first_free(
-  p_event_types text[], p_passable text[], p_most int,
-  out aggregates int, out place bigint, out last bigint, out waits_until timestamptz, out leased jsonb)
+-- Looks past rows that wait: reads the oldest row of every aggregate, in one run through an index that tells what is needed of it.
+-- place: where to go on reading fresh rows of these types from p_fresh on. Rows between are blocked, but for those of the
+-- aggregates in types and ids, whose oldest row stands at p_fresh or before and waits for no time. sure: up to here all fresh
+-- rows are blocked by rows that are due at waits_until or later. All is null when there is no fresh row.
+create function public.outbox_look_ahead(
+  p_event_types text[], p_passable text[], p_fresh bigint,
+  out place bigint, out sure bigint, out waits_until timestamptz, out types text[], out ids uuid[])
 language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
 set enable_seqscan = off
 set enable_sort = off
+set enable_hashagg = off
 set enable_indexscan = on
+set enable_indexonlyscan = on
 set enable_nestloop = on
 set max_parallel_workers_per_gather = 0
 set enable_hashjoin = off
@@ -170,61 +175,37 @@ set enable_memoize = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
+declare
+  v_last bigint;
 begin
-  with recursive oldest as (
-    (select e.aggregate_type, e.aggregate_id, e.position, e.event_type, e.status, e.available_at, 1 as n
-     from outbox_events e
-     where e.unfinished
-     order by e.aggregate_type, e.aggregate_id, e.position
-     limit 1)
-    union all
-    select x.*, o.n + 1
-    from oldest o
-    cross join lateral (
-      select e.aggregate_type, e.aggregate_id, e.position, e.event_type, e.status, e.available_at
-      from outbox_events e
-      where e.unfinished and (e.aggregate_type, e.aggregate_id) > (o.aggregate_type, o.aggregate_id)
-      order by e.aggregate_type, e.aggregate_id, e.position
-      limit 1
-    ) x
-    where o.n <= p_most
-  ), heads as (
-    select o.aggregate_type, o.aggregate_id, h.position,
-      h.event_type = any (p_event_types) and h.available_at <= now() as due,
-      h.status = 'processing' and h.available_at > now() as leased,
-      case when h.status <> 'processing' and h.available_at > now() then h.available_at end as waits_until
-    from oldest o
-    cross join lateral (
-      select o.position, o.event_type, o.status, o.available_at
-      where o.event_type <> all (p_passable)
-      union all
-      -- Behind rows that may be passed. An aggregate of such rows alone has no head.
-      (select e.position, e.event_type, e.status, e.available_at
-       from outbox_events e
-       where o.event_type = any (p_passable)
-         and e.unfinished and e.aggregate_type = o.aggregate_type and e.aggregate_id = o.aggregate_id
-         and e.event_type <> all (p_passable)
-       order by e.position
-       limit 1)
-    ) h
-    where (select max(c.n) from oldest c) <= p_most
-  )
-  select coalesce((select max(o.n) from oldest o), 0), min(h.position) filter (where h.due),
-    case when bool_and(h.due or h.waits_until is not null) then min(h.waits_until) end,
-    jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.leased)
-  into aggregates, place, waits_until, leased
-  from heads h;
-  if aggregates <= p_most and place is null then
-    select max(f.position) into last
-    from unnest(p_event_types) as t (event_type)
-    cross join lateral (
-      select e.position
-      from outbox_events e
-      where e.unfinished and e.event_type = t.event_type and e.wake_at is null
-      order by e.wake_at desc, e.position desc
-      limit 1
-    ) f;
+  -- Rows that come meanwhile are not passed.
+  select max(f.position) into v_last
+  from unnest(p_event_types) as t (event_type)
+  cross join lateral (
+    select e.position
+    from outbox_events e
+    where e.unfinished and e.event_type = t.event_type and e.wake_at is null
+    order by e.wake_at desc, e.position desc
+    limit 1
+  ) f;
+  if v_last is null then
+    return;
   end if;
+  select least(min(h.position) filter (where not h.waits and h.position > p_fresh) - 1, v_last),
+    least(min(h.position) filter (where not h.waits) - 1, v_last), min(h.wake_at) filter (where h.waits),
+    coalesce(array_agg(h.aggregate_type) filter (where not h.waits and h.position <= p_fresh), '{}'),
+    coalesce(array_agg(h.aggregate_id) filter (where not h.waits and h.position <= p_fresh), '{}')
+  into place, sure, waits_until, types, ids
+  from (
+    -- Of a row without a due time the index does not tell whether it is free, leased, or due at all.
+    select o.aggregate_type, o.aggregate_id, o.position, o.wake_at, coalesce(o.wake_at > now(), false) as waits
+    from (
+      select distinct on (e.aggregate_type, e.aggregate_id) e.aggregate_type, e.aggregate_id, e.position, e.wake_at
+      from outbox_events e
+      where e.unfinished and e.event_type <> all (p_passable)
+      order by e.aggregate_type, e.aggregate_id, e.position
+    ) o
+  ) h;
 end
 $$;
 
@@ -275,6 +256,7 @@ set enable_bitmapscan = off
 set enable_seqscan = off
 set enable_sort = off
 set enable_indexscan = on
+set enable_indexonlyscan = on
 set enable_nestloop = on
 set enable_tidscan = on
 set enable_hashagg = on
@@ -289,7 +271,12 @@ as $$
 declare
   c_effort   constant int := 10000;      -- rows
   c_exact    constant int := 1000;       -- delayed rows due, up to which the oldest comes first
-  c_patience constant int := 2000;       -- rows read without one to take
+  c_patience constant int := 2000;       -- rows read without one to take, before any look ahead
+  c_eager    constant int := 50;         -- index entries that may be looked through ahead for each such row
+  c_ahead    constant int := 2000000;    -- such entries at most
+  c_entries  constant int := 100;        -- of a page
+  c_unseen   constant int := 4;          -- what an entry costs more whose page of the table must be read
+  c_lanes    constant int := 1000;       -- leased lanes that may be told of at once
   c_bytes    constant bigint := 8388608;
   c_trust    constant interval := '30 seconds';  -- how long a cursor's word for blocked rows is taken at most
   c_last     constant bigint := 9223372036854775807;
@@ -311,6 +298,7 @@ declare
   v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
   v_futile   int := coalesce((p_cursor ->> 'futile')::int, 0);  -- rows read since one was taken
   v_tried    int := coalesce((p_cursor ->> 'tried')::int, 0);   -- as many of them, when looking ahead was of no use
+  v_cost     float8;  -- of looking ahead, in index entries
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
@@ -319,6 +307,7 @@ declare
   v_lock     record;
   v_left     record;
   v_ahead    record;
+  v_named    record;  -- aggregates to look at beside those that are seen
   v_taken    int;
 begin
   -- A missing filter must never widen into "everything".
@@ -344,6 +333,7 @@ begin
   v_delayed := case when p_lost = 'recover' then 0 else least(greatest(2 * v_wanted, 64), c_exact + 1) end;
 
   perform outbox_discard_spent(v_types, v_ceiling);
+  select p_aggregate_types as types, p_aggregate_ids as ids into v_named;
   loop
     -- 1. Pick. Each type is read through its index in claim order; the aggregates found are then probed once each, for
     -- their oldest rows. Laterals with a limit leave the planner no other way.
@@ -384,34 +374,57 @@ begin
         group by s.aggregate_type, s.aggregate_id
         union all
         select a.t, a.i, c_last, v_depth
-        from unnest(p_aggregate_types, p_aggregate_ids) as a (t, i) where v_effort = 0
+        from unnest(v_named.types, v_named.ids) as a (t, i)
       ) u
       group by u.aggregate_type, u.aggregate_id
     ), heads as materialized (
-      select l.aggregate_type, l.aggregate_id, l.upto, l.depth, o.*, o.due and (p_lost <> 'report' or not o.leased) as free
+      select l.aggregate_type, l.aggregate_id, l.upto, l.depth, o.id, o.place, o.position, o.wake_at, o.available_at,
+        o.available_at > now() as waits, o.status = 'processing' as leased, d.due, d.due and (p_lost <> 'report' or o.status <> 'processing') as free
       from lanes l
       cross join lateral (
-        select o.id, o.position, o.wake_at, o.status = 'processing' as leased, o.available_at, o.available_at > now() as waits,
-          o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
-        from outbox_events o
-        where o.unfinished and o.aggregate_type = l.aggregate_type and o.aggregate_id = l.aggregate_id
-          and o.position <= l.upto and o.event_type <> all (v_passable)
-        order by o.position
+        select e.id, e.ctid as place, e.position, e.wake_at, e.available_at, e.status, e.attempts, e.event_type
+        from outbox_events e
+        where e.unfinished and e.aggregate_type = l.aggregate_type and e.aggregate_id = l.aggregate_id and e.position <= l.upto
+        order by e.position
         limit 1
+      ) f
+      cross join lateral (
+        select f.* where f.event_type <> all (v_passable)
+        union all
+        -- Rows that may be passed are passed in the index.
+        select r.*
+        from (
+          select e.position
+          from outbox_events e
+          where f.event_type = any (v_passable) and e.unfinished and e.aggregate_type = l.aggregate_type
+            and e.aggregate_id = l.aggregate_id and e.position > f.position and e.position <= l.upto and e.event_type <> all (v_passable)
+          order by e.position
+          limit 1
+        ) n
+        cross join lateral (
+          select e.id, e.ctid as place, e.position, e.wake_at, e.available_at, e.status, e.attempts, e.event_type
+          from outbox_events e
+          where e.unfinished and e.aggregate_type = l.aggregate_type and e.aggregate_id = l.aggregate_id and e.position >= n.position
+          order by e.position
+          limit 1
+        ) r
       ) o
+      cross join lateral (
+        select o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types) as due
+      ) d
     ), picks as materialized (
-      select r.id, r.position, r.wake_at is not null as delayed
+      select r.id, r.place, r.position, r.wake_at is not null as delayed
       from (
-        select h.id, h.position, h.wake_at, 1 as rank, h.free
+        select h.id, h.place, h.position, h.wake_at, 1 as rank, h.free
         from heads h
         union all
         -- What stands behind a head matters only where that is free.
         select f.*
         from heads h
         cross join lateral (
-          select x.id, x.position, x.wake_at, 1 + row_number() over run, bool_and(x.free) over run
+          select x.id, x.place, x.position, x.wake_at, 1 + row_number() over run, bool_and(x.free) over run
           from (
-            select o.id, o.position, o.wake_at, o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types)
+            select o.id, o.ctid as place, o.position, o.wake_at, o.available_at <= now() and o.attempts < v_ceiling and o.event_type = any (v_types)
               and (p_lost <> 'report' or o.status <> 'processing') as free
             from outbox_events o
             where h.free and o.unfinished and o.aggregate_type = h.aggregate_type and o.aggregate_id = h.aggregate_id
@@ -427,7 +440,6 @@ begin
       order by r.rank, r.position
     )
     select k.*, coalesce(h.fresh is not null or h.delayed_cut, false) as more, h.delayed_cut, h.rows as effort,
-           (select count(*) from lanes) as lanes,
            g.lost, g.leased, coalesce(g.blocked, true) as blocked, g.blocked_until,
            coalesce(h.fresh, h.last, v_fresh) as fresh,
            h.wake_at is not null and exists (select from seen s where s.wake_at is not null and s.position > h.fresh) as postponed,
@@ -445,7 +457,8 @@ begin
                  jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where h.waits and h.leased) as leased,
                  bool_and(h.waits and not h.leased) as blocked, min(h.available_at) filter (where h.waits and not h.leased) as blocked_until
                from heads h) g on true
-    left join (select array_agg(p.id) as ids, array_agg(p.position) as positions, array_agg(p.delayed) as delayed
+    left join (select array_agg(p.id) as ids, array_agg(p.place) as places, array_agg(p.position) as positions,
+                 array_agg(p.delayed) as delayed
                from picks p) k on true;
     -- Oldest first needs all delayed rows at once. Of very many those due first come first.
     if v_pick.delayed_cut and v_delayed <= c_exact and not v_many then
@@ -469,8 +482,8 @@ begin
     v_lost := v_lost || coalesce(v_pick.lost, '[]');
     v_leased := v_leased || coalesce(v_pick.leased, '[]');
 
-    -- 2. Lock what is still as it was: a lock rechecks only what its own statement says.
-    select array_agg(k.id) filter (where k.fits) as ids, array_agg(k.ctid) filter (where k.fits) as places,
+    -- 2. Lock what is still as it was, in its place: a lock rechecks only what its own statement says.
+    select array_agg(k.ctid) filter (where k.fits) as places,
       array_agg(k.aggregate_type) filter (where k.fits) as types,
       array_agg(k.aggregate_id) filter (where k.fits) as aggregates,
       array_agg(k.position) filter (where k.fits) as positions,
@@ -479,9 +492,9 @@ begin
     from (
       select l.*, sum(l.size) over (order by l.n) - l.size < c_bytes as fits
       from (
-        select e.id, e.ctid, e.aggregate_type, e.aggregate_id, e.position, p.n, pg_column_size(e.payload) as size
-        from unnest(v_pick.ids) with ordinality as p (id, n)
-        join outbox_events e on e.id = p.id
+        select e.ctid, e.aggregate_type, e.aggregate_id, e.position, p.n, pg_column_size(e.payload) as size
+        from unnest(v_pick.ids, v_pick.places) with ordinality as p (id, place, n)
+        join outbox_events e on e.ctid = p.place and e.id = p.id
         where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
           and (p_lost <> 'report' or e.status <> 'processing')
         order by p.n
@@ -489,8 +502,9 @@ begin
         for no key update of e skip locked
       ) l
     ) k;
+    select '{}'::text[] as types, '{}'::uuid[] as ids into v_named;
     v_taken := 0;
-    if v_lock.ids is not null then
+    if v_lock.places is not null then
       -- 3. Lease the rows that are still their aggregate's oldest, one after the other: what a commit between 1 and 2
       -- changed, or what somebody else has locked, shows as another row in that place, and ends the run. A locked row
       -- stays where it is, so it is found by its place.
@@ -505,18 +519,18 @@ begin
         select u.ctid
         from (
           select k.aggregate_type, k.aggregate_id,
-            array_agg(k.id order by k.position) as ids, array_agg(k.ctid order by k.position) as places
-          from unnest(v_lock.ids, v_lock.places, v_lock.types, v_lock.aggregates, v_lock.positions)
-            as k (id, ctid, aggregate_type, aggregate_id, position)
+            array_agg(k.position order by k.position) as positions, array_agg(k.ctid order by k.position) as places
+          from unnest(v_lock.places, v_lock.types, v_lock.aggregates, v_lock.positions)
+            as k (ctid, aggregate_type, aggregate_id, position)
           group by k.aggregate_type, k.aggregate_id
         ) l
-        cross join lateral unnest(l.ids, l.places, array(
-          select f.id from outbox_events f
+        cross join lateral unnest(l.positions, l.places, array(
+          select f.position from outbox_events f
           where f.unfinished and f.aggregate_type = l.aggregate_type and f.aggregate_id = l.aggregate_id
             and f.event_type <> all (v_passable)
           order by f.position
-          limit cardinality(l.ids))) as u (id, ctid, oldest)
-        where u.id = u.oldest
+          limit cardinality(l.positions))) as u (position, ctid, oldest)
+        where u.position = u.oldest
       ) as free
       where e.ctid = free.ctid
       returning e.*, null::jsonb;
@@ -542,21 +556,27 @@ begin
     v_wanted := v_wanted - v_taken;
     v_window := case when v_taken = 0 then least(v_window * 4, case p_lost when 'take' then 4 else 1 end * c_effort)
                      else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
-    -- 5. Past many rows of few aggregates that all wait, look ahead, through no more aggregates than it takes about the time of those rows to read.
+    -- 5. Past many rows that wait, look ahead, as soon as that takes no longer than some times what it took to read them.
     v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
-    if not v_end and v_futile >= greatest(c_patience, 4 * v_tried) and v_pick.effort >= 16 * v_pick.lanes then
-      select * into v_ahead from outbox_first_free(v_types, v_passable, v_futile / 2);
-      v_ahead.place := coalesce(v_ahead.place - 1, v_ahead.last);
-      v_tried := case when v_ahead.place - v_fresh > v_ahead.aggregates then 0 else v_futile end;
-      if v_ahead.place > v_fresh then
-        v_futile := 0;
-        v_leased := v_leased || coalesce(v_ahead.leased, '[]');
-        if v_blocked = v_fresh and v_ahead.waits_until is not null then
-          v_blocked := v_ahead.place;
-          v_blocked_until := least(v_blocked_until, v_ahead.waits_until, now() + c_trust);
+    if not v_end and v_futile >= greatest(c_patience, 4 * v_tried) then
+      select c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx')) / current_setting('block_size')::int
+             * (1 + c_unseen * (1 - coalesce(least(c.relallvisible / nullif(c.relpages, 0)::float8, 1), 0)))
+      into v_cost
+      from pg_class c where c.oid = 'public.outbox_events'::regclass;
+      if v_cost between 0 and least(c_ahead, c_eager * v_futile) then
+        select * into v_ahead from outbox_look_ahead(v_types, v_passable, v_fresh);
+        v_tried := case when c_eager * (v_ahead.place - v_fresh) > v_cost then 0 else v_futile end;
+        if v_ahead.sure > v_blocked then
+          v_blocked := v_ahead.sure;
+          v_blocked_until := least(v_ahead.waits_until, now() + c_trust);
         end if;
-        v_fresh := v_ahead.place;
-        v_window := greatest(v_wanted / greatest(cardinality(v_types), 1), 64);
+        if v_ahead.place > v_fresh and cardinality(v_ahead.types) <= c_lanes then
+          v_futile := 0;
+          v_fresh := v_ahead.place;
+          v_window := greatest(v_wanted / greatest(cardinality(v_types), 1), 64);
+          select v_ahead.types as types, v_ahead.ids as ids into v_named;
+          continue;
+        end if;
       end if;
     end if;
     exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
@@ -614,6 +634,7 @@ set enable_bitmapscan = off
 set enable_seqscan = off
 set enable_sort = on
 set enable_indexscan = on
+set enable_indexonlyscan = on
 set enable_nestloop = on
 set enable_tidscan = on
 set enable_hashagg = on

@@ -1,6 +1,9 @@
 package plans
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // limits of one execution of a statement. Buffers and rows repeat on a busy machine; times do not.
 type limits struct {
@@ -34,7 +37,7 @@ func (s *statement) faults(most limits) (faults []string) {
 			fault("%s: workers are started", n.Type)
 		case "Index Scan", "Index Only Scan":
 			// One row off its end is how an index gives its first value.
-			if n.scans() && n.Condition == "" && n.Rows+n.Filtered > 1 {
+			if n.scans() && n.Condition == "" && n.Rows+n.Filtered > 1 && !s.looksAhead(n) {
 				fault("%s of the whole of %s", n.Type, n.Index)
 			}
 		case "ModifyTable":
@@ -54,7 +57,18 @@ func (s *statement) faults(most limits) (faults []string) {
 		}
 	}
 	above("rows in one sort", s.Plan.sorted(), most.sorted)
-	above("rows looked at", s.Plan.touched(), most.rows)
+	if !s.looksAhead(&s.Plan) {
+		above("rows looked at", s.Plan.touched(), most.rows)
+	}
 	above("pages touched", s.Plan.pages(), most.pages)
 	return faults
+}
+
+// looksAhead tells whether a plan holds the one scan that may be of a whole index: the oldest row of every aggregate, by that
+// alone. It is worth its cost or not by the queue, not by the claim: see TestPassesCostByTheRow.
+func (s *statement) looksAhead(n *node) (ahead bool) {
+	n.each(func(n *node) {
+		ahead = ahead || n.Type == "Index Only Scan" && n.Index == "outbox_events_aggregate_idx" && strings.Contains(s.Query, "distinct on")
+	})
+	return ahead
 }

@@ -20,7 +20,7 @@ type mutant struct {
 func mutants() []mutant {
 	const restrictions = `SET enable_\w+ TO 'off'`
 	return []mutant{
-		{"a claim planned without restrictions", "outbox_claim_lanes", restrictions, "", "spread", "hot", "claim of lanes", "Bitmap Heap Scan"},
+		{"a claim planned without restrictions", "outbox_claim_lanes", restrictions, "", "spread", "hot", "claim of lanes", "Seq Scan"},
 		{"figures planned without restrictions", "outbox_queue_stats", restrictions, "", "spread", "", "statistics", "rows in one sort"},
 		{"a window without a limit", "outbox_claim_lanes", `limit v_window\b`, "limit 100000", "spread", "", "claim of lanes", "rows looked at"},
 	}

@@ -34,7 +34,7 @@ func apply(t *testing.T, pool *pgxpool.Pool, edits ...edit) {
 
 const (
 	claimLanes = "outbox_claim_lanes"
-	firstFree  = "outbox_first_free"
+	lookAhead  = "outbox_look_ahead"
 	settleRows = "outbox_settle"
 )
 
@@ -44,8 +44,7 @@ func narrow() []edit {
 	return []edit{
 		{claimLanes, "c_exact    constant int := 1000", "c_exact    constant int := 4"},
 		{claimLanes, "c_patience constant int := 2000", "c_patience constant int := 3"},
-		{claimLanes, "v_pick.effort >= 16 * v_pick.lanes", "true"},
-		{claimLanes, "v_futile / 2", "100"},
+		{claimLanes, "v_cost between 0 and least(c_ahead, c_eager * v_futile)", "true"},
 		{claimLanes, "c_effort   constant int := 10000", "c_effort   constant int := 20"},
 	}
 }
@@ -86,8 +85,8 @@ func brokenSQL() map[string]edit {
 		"lost lanes are not told":                         {claimLanes, "v_lost || coalesce(v_pick.lost, '[]')", "v_lost"},
 		"leased lanes are not told":                       {claimLanes, "v_leased || coalesce(v_pick.leased, '[]')", "v_leased"},
 		"recovering takes younger rows":                   {claimLanes, "order by r.rank, r.position", "order by r.rank, r.position desc"},
-		"free rows are looked past":                       {firstFree, "h.available_at <= now() as due", "false as due"},
-		"lost rows are looked past":                       {firstFree, "<= now() as due", "<= now() and h.status <> 'processing' as due"},
+		"free rows are looked past":                       {lookAhead, "coalesce(o.wake_at > now(), false) as waits", "true as waits"},
+		"a cursor is trusted past the time seen ahead":    {claimLanes, "least(v_ahead.waits_until, now() + c_trust)", "now() + c_trust"},
 		"spent rows are kept":                             {"outbox_discard_spent", "s.attempts >= p_max_attempts", "s.attempts > p_max_attempts"},
 		"the token does not matter":                       {settleRows, "where l.held_under = l.token and ", "where "},
 		"finished rows are settled":                       {settleRows, "where e.status = 'processing'\n      for", "where e.status <> 'pending'\n      for"},

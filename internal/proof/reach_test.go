@@ -115,7 +115,7 @@ where unfinished <> (status in ('pending', 'failed', 'processing'))
 const freeSQL = `
 select e.id::text,
   case when e.event_type <> all ($1::text[]) then 'foreign'
-       when e.available_at > now() and e.status = 'processing' then 'leased'
+       when e.available_at > now() + interval '2 minutes' and e.status = 'processing' then 'leased'
        when e.available_at > now() + interval '20 minutes' then 'not due'
        when e.available_at > now() then 'due soon'
        when e.attempts >= $3 then 'spent'
