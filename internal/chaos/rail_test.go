@@ -33,11 +33,12 @@ type safeguard struct {
 func safeguards() map[string]safeguard {
 	return map[string]safeguard{
 		// A row locked by somebody else is passed over, its followers are not.
-		"the check after the lock": {"outbox_claim_lanes", "where u.id = u.oldest", "where u.id is not null", 1, "first arrived behind"},
+		"the check after the lock": {"outbox_claim_lanes", "where u.position = u.oldest", "where u.position is not null", 1, "first arrived behind"},
 		// What was free when it was picked may have been claimed and committed before it is locked.
 		"the second look at the lock": {
-			"outbox_claim_lanes", `where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
-          and (p_lost <> 'report' or e.status <> 'processing')`, "where true", 10, "claimed from a live lease",
+			"outbox_claim_lanes", `e.ctid = p.place and e.id = p.id
+        where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
+          and (p_lost <> 'report' or e.status <> 'processing')`, "e.id = p.id where true", 10, "claimed from a live lease",
 		},
 		"the token of a settle": {"outbox_settle", "where l.held_under = l.token and ", "where ", 10, "the answer was"},
 	}
