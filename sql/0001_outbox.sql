@@ -152,10 +152,11 @@ begin
 end
 $$;
 
--- Looks past rows that wait: reads the oldest row of every aggregate, in one run through an index that tells what is needed of it.
+-- Looks past rows that wait: reads the oldest row of every aggregate through an index that tells what is needed of it.
 -- place: where to go on reading fresh rows of these types from p_fresh on. Rows between are blocked, but for those of the
 -- aggregates in types and ids, whose oldest row stands at p_fresh or before and waits for no time. sure: up to here all fresh
--- rows are blocked by rows that are due at waits_until or later. All is null when there is no fresh row.
+-- rows are blocked by rows that are due at waits_until or later. All is null when there is no fresh row, when it would take more than
+-- a second, or name more than a thousand aggregates.
 create function public.outbox_look_ahead(
   p_event_types text[], p_passable text[], p_fresh bigint,
   out place bigint, out sure bigint, out waits_until timestamptz, out types text[], out ids uuid[])
@@ -176,7 +177,11 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  v_last bigint;
+  c_rows  constant int := 5000;  -- read at a time: pages of the table that vacuum has not seen must be read too, and may be slow to come
+  c_limit constant timestamptz := clock_timestamp() + interval '1 second';
+  v_last  bigint;
+  v_from  record;
+  v_some  record;
 begin
   -- Rows that come meanwhile are not passed.
   select max(f.position) into v_last
@@ -191,21 +196,47 @@ begin
   if v_last is null then
     return;
   end if;
-  select least(min(h.position) filter (where not h.waits and h.position > p_fresh) - 1, v_last),
-    least(min(h.position) filter (where not h.waits) - 1, v_last), min(h.wake_at) filter (where h.waits),
-    coalesce(array_agg(h.aggregate_type) filter (where not h.waits and h.position <= p_fresh), '{}'),
-    coalesce(array_agg(h.aggregate_id) filter (where not h.waits and h.position <= p_fresh), '{}')
-  into place, sure, waits_until, types, ids
-  from (
-    -- Of a row without a due time the index does not tell whether it is free, leased, or due at all.
-    select o.aggregate_type, o.aggregate_id, o.position, o.wake_at, coalesce(o.wake_at > now(), false) as waits
+  place := v_last;
+  sure := v_last;
+  types := '{}';
+  ids := '{}';
+  select '' as type, '00000000-0000-0000-0000-000000000000'::uuid as id into v_from;
+  loop
+    select min(h.position) filter (where not h.waits and h.position > p_fresh) - 1 as place,
+      min(h.position) filter (where not h.waits) - 1 as sure, min(h.wake_at) filter (where h.waits) as waits_until,
+      array_agg(h.aggregate_type) filter (where not h.waits and h.position <= p_fresh) as types,
+      array_agg(h.aggregate_id) filter (where not h.waits and h.position <= p_fresh) as ids,
+      (array_agg(h.aggregate_type))[count(*)] as last_type, (array_agg(h.aggregate_id))[count(*)] as last_id
+    into v_some
     from (
-      select distinct on (e.aggregate_type, e.aggregate_id) e.aggregate_type, e.aggregate_id, e.position, e.wake_at
-      from outbox_events e
-      where e.unfinished and e.event_type <> all (p_passable)
-      order by e.aggregate_type, e.aggregate_id, e.position
-    ) o
-  ) h;
+      -- Of a row without a due time the index does not tell whether it is free, leased, or due at all.
+      select o.aggregate_type, o.aggregate_id, o.position, o.wake_at, coalesce(o.wake_at > now(), false) as waits
+      from (
+        select distinct on (r.aggregate_type, r.aggregate_id) r.aggregate_type, r.aggregate_id, r.position, r.wake_at
+        from (
+          select e.aggregate_type, e.aggregate_id, e.position, e.wake_at
+          from outbox_events e
+          where e.unfinished and e.event_type <> all (p_passable)
+            and (e.aggregate_type, e.aggregate_id) > (v_from.type, v_from.id)
+          order by e.aggregate_type, e.aggregate_id, e.position
+          limit c_rows
+        ) r
+        order by r.aggregate_type, r.aggregate_id, r.position
+      ) o
+    ) h;
+    exit when v_some.last_id is null;
+    place := least(place, v_some.place);
+    sure := least(sure, v_some.sure);
+    waits_until := least(waits_until, v_some.waits_until);
+    types := types || v_some.types;
+    ids := ids || v_some.ids;
+    select v_some.last_type as type, v_some.last_id as id into v_from;
+    if cardinality(types) > 1000 or clock_timestamp() > c_limit then
+      place := null;
+      sure := null;
+      return;
+    end if;
+  end loop;
 end
 $$;
 
@@ -273,10 +304,7 @@ declare
   c_exact    constant int := 1000;       -- delayed rows due, up to which the oldest comes first
   c_patience constant int := 2000;       -- rows read without one to take, before any look ahead
   c_eager    constant int := 50;         -- index entries that may be looked through ahead for each such row
-  c_ahead    constant int := 2000000;    -- such entries at most
   c_entries  constant int := 100;        -- of a page
-  c_unseen   constant int := 4;          -- what an entry costs more whose page of the table must be read
-  c_lanes    constant int := 1000;       -- leased lanes that may be told of at once
   c_bytes    constant bigint := 8388608;
   c_trust    constant interval := '30 seconds';  -- how long a cursor's word for blocked rows is taken at most
   c_last     constant bigint := 9223372036854775807;
@@ -298,7 +326,7 @@ declare
   v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
   v_futile   int := coalesce((p_cursor ->> 'futile')::int, 0);  -- rows read since one was taken
   v_tried    int := coalesce((p_cursor ->> 'tried')::int, 0);   -- as many of them, when looking ahead was of no use
-  v_cost     float8;  -- of looking ahead, in index entries
+  v_cost     bigint;  -- of looking ahead, in index entries
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
@@ -559,18 +587,15 @@ begin
     -- 5. Past many rows that wait, look ahead, as soon as that takes no longer than some times what it took to read them.
     v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
     if not v_end and v_futile >= greatest(c_patience, 4 * v_tried) then
-      select c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx')) / current_setting('block_size')::int
-             * (1 + c_unseen * (1 - coalesce(least(c.relallvisible / nullif(c.relpages, 0)::float8, 1), 0)))
-      into v_cost
-      from pg_class c where c.oid = 'public.outbox_events'::regclass;
-      if v_cost between 0 and least(c_ahead, c_eager * v_futile) then
+      v_cost := c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx')) / current_setting('block_size')::int;
+      if v_cost <= c_eager * v_futile then
         select * into v_ahead from outbox_look_ahead(v_types, v_passable, v_fresh);
         v_tried := case when c_eager * (v_ahead.place - v_fresh) > v_cost then 0 else v_futile end;
         if v_ahead.sure > v_blocked then
           v_blocked := v_ahead.sure;
           v_blocked_until := least(v_ahead.waits_until, now() + c_trust);
         end if;
-        if v_ahead.place > v_fresh and cardinality(v_ahead.types) <= c_lanes then
+        if v_ahead.place > v_fresh then
           v_futile := 0;
           v_fresh := v_ahead.place;
           v_window := greatest(v_wanted / greatest(cardinality(v_types), 1), 64);

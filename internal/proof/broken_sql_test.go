@@ -44,7 +44,8 @@ func narrow() []edit {
 	return []edit{
 		{claimLanes, "c_exact    constant int := 1000", "c_exact    constant int := 4"},
 		{claimLanes, "c_patience constant int := 2000", "c_patience constant int := 3"},
-		{claimLanes, "v_cost between 0 and least(c_ahead, c_eager * v_futile)", "true"},
+		{claimLanes, "v_cost <= c_eager * v_futile", "true"},
+		{lookAhead, "c_rows  constant int := 5000", "c_rows  constant int := 2"},
 		{claimLanes, "c_effort   constant int := 10000", "c_effort   constant int := 20"},
 	}
 }
