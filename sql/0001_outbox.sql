@@ -510,7 +510,8 @@ begin
     v_lost := v_lost || coalesce(v_pick.lost, '[]');
     v_leased := v_leased || coalesce(v_pick.leased, '[]');
 
-    -- 2. Lock what is still as it was, in its place: a lock rechecks only what its own statement says.
+    -- 2. Lock what is still as it was, in its place: a lock rechecks only what its own statement says. No index answers "is true":
+    -- that leaves one plan, whatever is believed of the table's size.
     select array_agg(k.ctid) filter (where k.fits) as places,
       array_agg(k.aggregate_type) filter (where k.fits) as types,
       array_agg(k.aggregate_id) filter (where k.fits) as aggregates,
@@ -522,7 +523,7 @@ begin
       from (
         select e.ctid, e.aggregate_type, e.aggregate_id, e.position, p.n, pg_column_size(e.payload) as size
         from unnest(v_pick.ids, v_pick.places) with ordinality as p (id, place, n)
-        join outbox_events e on e.ctid = p.place and e.id = p.id
+        join outbox_events e on e.ctid = p.place and (e.id = p.id) is true
         where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
           and (p_lost <> 'report' or e.status <> 'processing')
         order by p.n
@@ -688,9 +689,9 @@ begin
 
   -- Wait for the rows in one fixed order, so that overlapping calls can't deadlock, then look again.
   if p_wait then
-    perform from unnest(p_event_ids) as i (id) join outbox_events e on e.id = i.id
-      where e.status = 'processing' order by e.id for no key update of e;
+    perform from outbox_events e where e.id = any (p_event_ids) and e.status = 'processing' order by e.id for no key update of e;
   end if;
+  -- Looked up one by one, never joined: whatever is believed of the table's size, that is one plan.
   select array_agg(k.n) as n, array_agg(k.ctid) as places, array_agg(k.outcome) as outcomes, array_agg(k.reason) as reasons,
     array_agg(k.detail) as details, array_agg(k.delay) as delays,
     array_agg(case when k.outcome = 'retry' and k.attempts >= v_ceiling then 'discard'
@@ -699,14 +700,17 @@ begin
   from (
     select distinct on (l.id) l.*
     from (
-      select s.*, e.ctid, e.attempts, e.metadata ->> 'claimToken' as held_under
+      select s.*, h.*
       from unnest(p_event_ids, p_claim_tokens, p_outcomes, p_reasons, p_details, p_delay_seconds)
         with ordinality as s (id, token, outcome, reason, detail, delay, n)
-      join outbox_events e on e.id = s.id
-      where e.status = 'processing'
-      for no key update of e skip locked
+      cross join lateral (
+        select e.ctid, e.attempts
+        from outbox_events e
+        where e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
+        for no key update of e skip locked
+      ) h
     ) l
-    where l.held_under = l.token and l.outcome in ('processed', 'retry', 'discard', 'snooze', 'snooze_uncharged', 'release')
+    where l.outcome in ('processed', 'retry', 'discard', 'snooze', 'snooze_uncharged', 'release')
     order by l.id, l.n
   ) k;
 
@@ -753,7 +757,9 @@ begin
     for v_entry in
       select s.n
       from unnest(p_event_ids, p_claim_tokens, p_outcomes, v_answers) with ordinality as s (id, token, outcome, answer, n)
-      join outbox_events e on e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token
+      cross join lateral (
+        select from outbox_events e where e.id = s.id and e.status = 'processing' and e.metadata ->> 'claimToken' = s.token limit 1
+      ) e
       where s.answer = 'missed' and s.outcome in ('processed', 'retry', 'discard', 'snooze', 'snooze_uncharged', 'release')
     loop
       v_answers[v_entry.n] := 'locked';

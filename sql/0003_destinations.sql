@@ -263,12 +263,15 @@ begin
     || jsonb_build_object('discardTold', coalesce(e.metadata ->> 'discardedAt', ''))
   where e.id = any (array(
     select l.id
-    from unnest(p_ids, p_marks) as k (id, mark)
-    join outbox_events l on l.id = k.id
-    where l.spent is not distinct from -1 -- which no index answers: the rows are found by their ids
-      and coalesce(l.metadata ->> 'discardedAt', '') = k.mark
-    order by l.id
-    for no key update of l skip locked));
+    from (select o.id, o.mark from unnest(p_ids, p_marks) as o (id, mark) order by o.id) k
+    cross join lateral (
+      select e.id
+      from outbox_events e
+      where e.id = k.id
+        and e.spent is not distinct from -1 -- which no index answers: the rows are found by their ids
+        and coalesce(e.metadata ->> 'discardedAt', '') = k.mark
+      for no key update of e skip locked
+    ) l));
   get diagnostics v_told = row_count;
   return v_told;
 end

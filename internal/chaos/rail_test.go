@@ -36,11 +36,11 @@ func safeguards() map[string]safeguard {
 		"the check after the lock": {"outbox_claim_lanes", "where u.position = u.oldest", "where u.position is not null", 1, "first arrived behind"},
 		// What was free when it was picked may have been claimed and committed before it is locked.
 		"the second look at the lock": {
-			"outbox_claim_lanes", `e.ctid = p.place and e.id = p.id
+			"outbox_claim_lanes", `e.ctid = p.place and (e.id = p.id) is true
         where e.status in ('pending', 'failed', 'processing') and e.available_at <= now() and e.attempts < v_ceiling
           and (p_lost <> 'report' or e.status <> 'processing')`, "e.id = p.id where true", 10, "claimed from a live lease",
 		},
-		"the token of a settle": {"outbox_settle", "where l.held_under = l.token and ", "where ", 10, "the answer was"},
+		"the token of a settle": {"outbox_settle", " and e.metadata ->> 'claimToken' = s.token\n        for", "\n        for", 10, "the answer was"},
 	}
 }
 
