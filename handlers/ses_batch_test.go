@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
@@ -121,6 +122,9 @@ func TestSESGroupsWhatABatchHolds(t *testing.T) {
 
 func TestSESSharesNoLargerCallThanSESTakes(t *testing.T) {
 	t.Parallel()
+	// Megabytes under the race detector, on a busy machine, may take longer than a batch without a deadline is given.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
 	fake := &fakeSES{}
 	handler := fake.handler(t, handlers.SESConfig{})
 	many, large := make([]string, 120), make([]string, 9)
@@ -132,7 +136,7 @@ func TestSESSharesNoLargerCallThanSESTakes(t *testing.T) {
 		want   []int
 	}{"many": {letters(many...), []int{20, 50, 50}}, "large": {letters(large...), []int{4, 4}}} {
 		fake.sizes = nil
-		for _, outcome := range outcomes(t, handler.HandleBatch(t.Context(), c.events)) {
+		for _, outcome := range outcomes(t, handler.HandleBatch(ctx, c.events)) {
 			if outcome != "m" {
 				t.Errorf("%s: an answer %q, want all sent", name, outcome)
 			}
