@@ -164,17 +164,19 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set enable_indexscan = on
+set enable_indexonlyscan = on
 set enable_nestloop = on
 set enable_tidscan = on
 set enable_hashagg = on
 set max_parallel_workers_per_gather = 0
 set jit = off
 as $$
+  -- Only the claim's index has these orders; that of the keys would do for the first column of them, but holds the history.
   with recursive types (event_type) as (
-    (select e.event_type from outbox_events e where e.unfinished order by e.event_type limit 1)
+    (select e.event_type from outbox_events e where e.unfinished order by e.event_type, e.wake_at, e.position limit 1)
     union all
     select (select e.event_type from outbox_events e
-            where e.unfinished and e.event_type > t.event_type order by e.event_type limit 1)
+            where e.unfinished and e.event_type > t.event_type order by e.event_type, e.wake_at, e.position limit 1)
     from types t where t.event_type is not null
   ), figures as materialized (
     select t.event_type,
