@@ -324,8 +324,8 @@ declare
   v_window   int;  -- fresh rows read of each type
   v_delayed  int;  -- delayed rows read of each type
   v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
-  v_futile   int := coalesce((p_cursor ->> 'futile')::int, 0);  -- rows read since one was taken
-  v_tried    int := coalesce((p_cursor ->> 'tried')::int, 0);   -- as many of them, when looking ahead was of no use
+  v_futile   bigint := coalesce((p_cursor ->> 'futile')::bigint, 0);  -- rows read since one was taken
+  v_tried    bigint := coalesce((p_cursor ->> 'tried')::bigint, 0);   -- as many of them, when looking ahead was of no use
   v_cost     bigint;  -- of looking ahead, in index entries
   v_effort   int := 0;
   v_end      boolean;
@@ -591,7 +591,7 @@ begin
       v_cost := c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx')) / current_setting('block_size')::int;
       if v_cost <= c_eager * v_futile then
         select * into v_ahead from outbox_look_ahead(v_types, v_passable, v_fresh);
-        v_tried := case when c_eager * (v_ahead.place - v_fresh) > v_cost then 0 else v_futile end;
+        v_tried := case when c_eager * (v_ahead.place - greatest(v_fresh, 0)) > v_cost then 0 else v_futile end;
         if v_ahead.sure > v_blocked then
           v_blocked := v_ahead.sure;
           v_blocked_until := least(v_ahead.waits_until, now() + c_trust);

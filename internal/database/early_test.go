@@ -39,28 +39,33 @@ func TestEarlyConnectionIsDroppedAfterALongPause(t *testing.T) {
 
 func TestReadyDoesNotWaitForAnAttemptFromBeforeAPause(t *testing.T) {
 	t.Parallel()
-	reached, hold := make(chan struct{}, 2), make(chan struct{})
-	s := startServer(t, nil, func(string) bool {
-		reached <- struct{}{}
-		if len(reached) == 1 {
-			<-hold
-		}
-		return true
-	})
-	pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": s.url("")}))
-	t.Cleanup(func() { close(hold) }) // before the pool is closed
-	pool.Connect(t.Context())
-	for len(reached) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	pool.lastUse.Add(-int64(thawAfter + time.Second))
-	if err := pool.Ready(t.Context()); err != nil {
-		t.Error(err)
-	}
-	select {
-	case <-pool.early.done:
-		t.Error("the attempt under way came to its end, and so the test proves nothing")
-	default:
+	for _, pause := range []time.Duration{2 * joinWithin, connectTimeout, thawAfter + time.Second} {
+		t.Run(pause.String(), func(t *testing.T) {
+			t.Parallel()
+			reached, hold := make(chan struct{}, 2), make(chan struct{})
+			s := startServer(t, nil, func(string) bool {
+				reached <- struct{}{}
+				if len(reached) == 1 {
+					<-hold
+				}
+				return true
+			})
+			pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": s.url("")}))
+			t.Cleanup(func() { close(hold) }) // before the pool is closed
+			pool.Connect(t.Context())
+			for len(reached) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			pool.lastUse.Add(-int64(pause))
+			if err := pool.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-pool.early.done:
+				t.Error("the attempt under way came to its end, and so the test proves nothing")
+			default:
+			}
+		})
 	}
 }
 

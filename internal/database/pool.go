@@ -18,6 +18,9 @@ import (
 const (
 	// thawAfter is the pause between two invocations after which connections are not trusted any more.
 	thawAfter = 30 * time.Second
+	// joinWithin is how old an early attempt may be that is waited for. The sandbox of an older one was frozen in the midst of it,
+	// most likely: its time may have passed meanwhile, or its server.
+	joinWithin = time.Second
 	// newFor is how long after its login a connection is taken to live.
 	newFor = 10 * time.Millisecond
 	// pingTimeout is how long a connection has to prove that it lives before it is replaced.
@@ -102,17 +105,16 @@ func (p *Pool) Distrust() { p.distrusted.Store(true) }
 
 // Ready is to be called at the start of every invocation. After a long pause it drops the connections that the
 // pause may have killed, and after [Pool.Distrust] all; then it proves that the database answers. The attempt of
-// [Pool.Connect] is its first one if it is still under way. A refused login is tried once more, with the credentials read
-// again.
+// [Pool.Connect] is its first one if it is still under way and began a moment ago. A refused login is tried once more, with
+// the credentials read again.
 func (p *Pool) Ready(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	last := p.lastUse.Swap(now)
-	paused := last != 0 && now-last > int64(thawAfter)
-	if p.distrusted.Swap(false) || paused {
+	if p.distrusted.Swap(false) || last != 0 && now-last > int64(thawAfter) {
 		p.Reset()
 	}
 	var err error
-	if !paused {
+	if now-last < int64(joinWithin) {
 		err = p.early.join(ctx)
 	}
 	if err == nil {
