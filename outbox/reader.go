@@ -29,6 +29,7 @@ type reader struct {
 	claiming bool
 	cursor   string
 	again    bool // the next claim begins at the start again
+	outdated bool // the claim under way was sent for fewer types than there are now
 	cycle    cycle
 	revisit  []Aggregate // lanes that are done, and seem to have more in the store
 	closed   []*lane     // lanes done since the claim under way was sent
@@ -164,7 +165,7 @@ func (p *pass) claimNext(ctx context.Context, recoverOne bool) {
 
 // send makes the call.
 func (p *pass) send(ctx context.Context, req ClaimRequest, c claimed) {
-	p.claiming, p.closed = true, nil
+	p.claiming, p.outdated, p.closed = true, false, nil
 	c.sent = p.budget.elapsed()
 	go func() {
 		c.claim, c.err = p.claim(ctx, req)
@@ -244,7 +245,7 @@ func (p *pass) accept(ctx context.Context, c claimed) {
 
 // beginAgain reads the queue from its start, without what the cursor knows of it: there are more types than before.
 func (p *pass) beginAgain() {
-	p.cursor, p.again = "", false
+	p.cursor, p.again, p.outdated = "", false, p.claiming
 	p.cycle = cycle{begun: p.budget.elapsed(), idle: p.open == 0}
 }
 
@@ -263,12 +264,13 @@ func (p *pass) turnPage(c claimed) {
 			p.lost = append(p.lost, a)
 		}
 	}
-	p.cursor = c.claim.Cursor
 	p.cycle.found = p.cycle.found || found
 	if !p.cycle.ended { // what comes after the end is new rows and lanes by name
 		p.cycle.cost += p.budget.elapsed() - c.sent
 	}
-	p.cycle.ended = p.cycle.ended || c.claim.End
+	if !p.outdated {
+		p.cursor, p.cycle.ended = c.claim.Cursor, p.cycle.ended || c.claim.End
+	}
 	if len(c.claim.Leased) == 0 {
 		return
 	}
