@@ -14,7 +14,8 @@ type shape struct {
 	// row is a select list over g, the row's number from 1 to n: aggregate, event type, status, due time relative
 	// to now, attempts.
 	row string
-	// healthy is how many claimable events of aggregates of their own stand behind the rows.
+	// healthy is how many claimable events of aggregates of their own stand behind the rows: where a whole pass is judged,
+	// as many as drain_mixed has.
 	healthy int
 	// whole tells that it is the claims of a whole pass that are judged: the first ones may have to find their way
 	// past what they can't take.
@@ -30,8 +31,8 @@ func shapes() []shape {
 		{"future", "g, 'order.placed', 'pending', '1 day', 0", 1000, false},
 		{"foreign", "g, 'other.' || g % 4, 'pending', '0 s', 0", 1000, false},
 		{"shared", "-1 - g % 1000, 'other.' || g % 4, 'pending', '0 s', 0", 1000, false},
-		{"hot", "0, 'order.placed', 'pending', '0 s', 0", 5000, true},
-		{"blocked", "g / 10, 'order.placed', 'pending', case g % 10 when 0 then '1 day' else '0 s' end, 0", 5000, true},
+		{"hot", "0, 'order.placed', 'pending', '0 s', 0", 50_000, true},
+		{"blocked", "g / 10, 'order.placed', 'pending', case g % 10 when 0 then '1 day' else '0 s' end, 0", 50_000, true},
 		{"discarded", "g % greatest(n / 2, 1), 'order.placed', 'discarded', '0 s', 8", 1000, false},
 		{"waiting", "g, 'order.placed', 'failed', '1 day', 3", 1000, false},
 		{"thaw", "g % greatest(n / 2, 1), 'order.placed', 'failed', '59 min', 3", 1000, false},

@@ -152,14 +152,12 @@ begin
 end
 $$;
 
--- Looks past rows that wait: reads the oldest row of every aggregate through an index that tells what is needed of it.
+-- Looks past rows that wait: reads the oldest row of every aggregate through an index that tells what is needed of it, for
+-- a second at most; p_so_far: what it answered the last time, {} at first. The answer is done or not, and tells then
 -- place: where to go on reading fresh rows of these types from p_fresh on. Rows between are blocked, but for those of the
--- aggregates in types and ids, whose oldest row stands at p_fresh or before and waits for no time. sure: up to here all fresh
--- rows are blocked by rows that are due at waits_until or later. All is null when there is no fresh row, when it would take more than
--- a second, or name more than a thousand aggregates.
-create function public.outbox_look_ahead(
-  p_event_types text[], p_passable text[], p_fresh bigint,
-  out place bigint, out sure bigint, out waits_until timestamptz, out types text[], out ids uuid[])
+-- aggregates in names, whose oldest row stands at p_fresh or before and waits for no time. Absent when these are too many.
+-- sure: up to here all fresh rows are blocked by rows that are due at until or later.
+create function public.outbox_look_ahead(p_event_types text[], p_passable text[], p_fresh bigint, p_so_far jsonb) returns jsonb
 language plpgsql volatile
 set search_path = public, pg_catalog
 set enable_bitmapscan = off
@@ -178,35 +176,35 @@ set jit = off
 as $$
 declare
   c_rows  constant int := 5000;  -- read at a time: pages of the table that vacuum has not seen must be read too, and may be slow to come
-  c_limit constant timestamptz := clock_timestamp() + interval '1 second';
-  v_last  bigint;
-  v_from  record;
+  c_names constant int := 1000;
+  c_until constant timestamptz := clock_timestamp() + interval '1 second';
+  v_fresh bigint := coalesce((p_so_far ->> 'fresh')::bigint, p_fresh);
+  v_last  bigint := (p_so_far ->> 'last')::bigint;
+  v_type  text := coalesce(p_so_far ->> 'type', '');
+  v_id    uuid := coalesce(p_so_far ->> 'id', '00000000-0000-0000-0000-000000000000');
+  v_place bigint := (p_so_far ->> 'place')::bigint;
+  v_sure  bigint := (p_so_far ->> 'sure')::bigint;
+  v_due   timestamptz := (p_so_far ->> 'until')::timestamptz;
+  v_names jsonb := coalesce(p_so_far -> 'names', '[]');
   v_some  record;
 begin
   -- Rows that come meanwhile are not passed.
-  select max(f.position) into v_last
-  from unnest(p_event_types) as t (event_type)
-  cross join lateral (
-    select e.position
-    from outbox_events e
-    where e.unfinished and e.event_type = t.event_type and e.wake_at is null
-    order by e.wake_at desc, e.position desc
-    limit 1
-  ) f;
   if v_last is null then
-    return;
+    select coalesce(max(f.position), p_fresh) into v_last
+    from unnest(p_event_types) as t (event_type)
+    cross join lateral (
+      select e.position
+      from outbox_events e
+      where e.unfinished and e.event_type = t.event_type and e.wake_at is null
+      order by e.wake_at desc, e.position desc
+      limit 1
+    ) f;
   end if;
-  place := v_last;
-  sure := v_last;
-  types := '{}';
-  ids := '{}';
-  select '' as type, '00000000-0000-0000-0000-000000000000'::uuid as id into v_from;
   loop
-    select min(h.position) filter (where not h.waits and h.position > p_fresh) - 1 as place,
-      min(h.position) filter (where not h.waits) - 1 as sure, min(h.wake_at) filter (where h.waits) as waits_until,
-      array_agg(h.aggregate_type) filter (where not h.waits and h.position <= p_fresh) as types,
-      array_agg(h.aggregate_id) filter (where not h.waits and h.position <= p_fresh) as ids,
-      (array_agg(h.aggregate_type))[count(*)] as last_type, (array_agg(h.aggregate_id))[count(*)] as last_id
+    select min(h.position) filter (where not h.waits and h.position > v_fresh) - 1 as place,
+      min(h.position) filter (where not h.waits) - 1 as sure, min(h.wake_at) filter (where h.waits) as due,
+      jsonb_agg(jsonb_build_array(h.aggregate_type, h.aggregate_id)) filter (where not h.waits and h.position <= v_fresh) as names,
+      (array_agg(h.aggregate_type))[count(*)] as type, (array_agg(h.aggregate_id))[count(*)] as id
     into v_some
     from (
       -- Of a row without a due time the index does not tell whether it is free, leased, or due at all.
@@ -216,25 +214,27 @@ begin
         from (
           select e.aggregate_type, e.aggregate_id, e.position, e.wake_at
           from outbox_events e
-          where e.unfinished and e.event_type <> all (p_passable)
-            and (e.aggregate_type, e.aggregate_id) > (v_from.type, v_from.id)
+          where e.unfinished and e.event_type <> all (p_passable) and (e.aggregate_type, e.aggregate_id) > (v_type, v_id)
           order by e.aggregate_type, e.aggregate_id, e.position
           limit c_rows
         ) r
         order by r.aggregate_type, r.aggregate_id, r.position
       ) o
     ) h;
-    exit when v_some.last_id is null;
-    place := least(place, v_some.place);
-    sure := least(sure, v_some.sure);
-    waits_until := least(waits_until, v_some.waits_until);
-    types := types || v_some.types;
-    ids := ids || v_some.ids;
-    select v_some.last_type as type, v_some.last_id as id into v_from;
-    if cardinality(types) > 1000 or clock_timestamp() > c_limit then
-      place := null;
-      sure := null;
-      return;
+    v_place := least(v_place, v_some.place);
+    v_sure := least(v_sure, v_some.sure);
+    v_due := least(v_due, v_some.due);
+    v_names := v_names || coalesce(v_some.names, '[]');
+    if v_some.id is null then
+      return jsonb_build_object('done', true, 'place', least(v_place, v_last), 'sure', least(v_sure, v_last), 'until', v_due, 'names', v_names);
+    elsif jsonb_array_length(v_names) > c_names then
+      return jsonb_build_object('done', true);
+    end if;
+    v_type := v_some.type;
+    v_id := v_some.id;
+    if clock_timestamp() > c_until then
+      return jsonb_build_object('done', false, 'fresh', v_fresh, 'last', v_last, 'type', v_type, 'id', v_id, 'place', v_place,
+        'sure', v_sure, 'until', v_due, 'names', v_names);
     end if;
   end loop;
 end
@@ -249,7 +249,7 @@ $$;
 -- The queue is read in order, from p_cursor on ({}: from its start), each row once: what is blocked costs one probe per
 -- aggregate. p_again: from its start, but for rows there that the cursor has seen blocked until a time still to come.
 -- Aggregates named in p_aggregate_types and p_aggregate_ids are looked at first, wherever the cursor stands.
--- About 10,000 rows are read at most, and payloads of 8 MB as they are stored are taken, or one row.
+-- About 10,000 rows are read at most, and a second is spent to look ahead; payloads of 8 MB as they are stored are taken, or one row.
 --
 -- p_lost says what to do with a row whose lease ran out. It may be what killed its process:
 --   report   leave it, and name its aggregate when it is the oldest there;
@@ -326,7 +326,6 @@ declare
   v_many     boolean := coalesce((p_cursor ->> 'many')::boolean, false);  -- over 1,000 delayed rows are due
   v_futile   bigint := coalesce((p_cursor ->> 'futile')::bigint, 0);  -- rows read since one was taken
   v_tried    bigint := coalesce((p_cursor ->> 'tried')::bigint, 0);   -- as many of them, when looking ahead was of no use
-  v_cost     bigint;  -- of looking ahead, in index entries
   v_effort   int := 0;
   v_end      boolean;
   v_lost     jsonb := '[]';
@@ -334,7 +333,8 @@ declare
   v_pick     record;
   v_lock     record;
   v_left     record;
-  v_ahead    record;
+  v_ahead    jsonb := case when not p_again then nullif(p_cursor -> 'ahead', 'null') end;  -- a look ahead under way
+  v_place    bigint;
   v_named    record;  -- aggregates to look at beside those that are seen
   v_taken    int;
 begin
@@ -587,29 +587,38 @@ begin
                      else greatest(2 * v_wanted / greatest(cardinality(v_types), 1), 64) end;
     -- 5. Past many rows that wait, look ahead, as soon as that takes no longer than some times what it took to read them.
     v_futile := case when v_taken = 0 then v_futile + v_pick.effort else 0 end;
-    if not v_end and v_futile >= greatest(c_patience, 4 * v_tried) then
-      v_cost := c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx')) / current_setting('block_size')::int;
-      if v_cost <= c_eager * v_futile then
-        select * into v_ahead from outbox_look_ahead(v_types, v_passable, v_fresh);
-        v_tried := case when c_eager * (v_ahead.place - greatest(v_fresh, 0)) > v_cost then 0 else v_futile end;
-        if v_ahead.sure > v_blocked then
-          v_blocked := v_ahead.sure;
-          v_blocked_until := least(v_ahead.waits_until, now() + c_trust);
+    if v_end or v_taken > 0 then
+      v_ahead := null;
+    elsif v_ahead is null and v_futile >= greatest(c_patience, 4 * v_tried) then
+      v_ahead := case when c_entries * pg_relation_size(to_regclass('public.outbox_events_aggregate_idx'))
+        / current_setting('block_size')::int <= c_eager * v_futile then '{}' end;
+    end if;
+    if v_ahead is not null then
+      v_ahead := outbox_look_ahead(v_types, v_passable, v_fresh, v_ahead);
+      if (v_ahead ->> 'done')::boolean then
+        v_place := greatest((v_ahead ->> 'place')::bigint, v_fresh);
+        v_tried := case when v_place > greatest(v_fresh, 0) + v_futile then 0 else v_futile end;
+        if (v_ahead ->> 'sure')::bigint > v_blocked then
+          v_blocked := (v_ahead ->> 'sure')::bigint;
+          v_blocked_until := least((v_ahead ->> 'until')::timestamptz, now() + c_trust);
         end if;
-        if v_ahead.place > v_fresh then
+        if v_place > v_fresh then
           v_futile := 0;
-          v_fresh := v_ahead.place;
+          v_fresh := v_place;
           v_window := greatest(v_wanted / greatest(cardinality(v_types), 1), 64);
-          select v_ahead.types as types, v_ahead.ids as ids into v_named;
+          select array_agg(n.name ->> 0) as types, array_agg((n.name ->> 1)::uuid) as ids into v_named
+          from jsonb_array_elements(v_ahead -> 'names') as n (name);
+          v_ahead := null;
           continue;
         end if;
+        v_ahead := null;
       end if;
     end if;
-    exit when v_end or v_wanted <= 0 or v_lock.filled or (v_effort >= c_effort and p_lost <> 'take');
+    exit when v_end or v_wanted <= 0 or v_lock.filled or ((v_effort >= c_effort or v_ahead is not null) and p_lost <> 'take');
   end loop;
   state := jsonb_build_object('end', v_end, 'lost', v_lost, 'leased', v_leased, 'cursor', jsonb_build_object(
     'fresh', v_fresh, 'wakeAt', v_wake, 'wakePosition', v_woken, 'window', case when v_taken = 0 then v_window end,
-    'blocked', v_blocked, 'blockedUntil', v_blocked_until, 'many', v_many, 'futile', v_futile, 'tried', v_tried));
+    'blocked', v_blocked, 'blockedUntil', v_blocked_until, 'many', v_many, 'futile', v_futile, 'tried', v_tried, 'ahead', v_ahead));
   return next; -- the other columns are null
 end
 $$;

@@ -44,8 +44,9 @@ func narrow() []edit {
 	return []edit{
 		{claimLanes, "c_exact    constant int := 1000", "c_exact    constant int := 4"},
 		{claimLanes, "c_patience constant int := 2000", "c_patience constant int := 3"},
-		{claimLanes, "v_cost <= c_eager * v_futile", "true"},
+		{claimLanes, "<= c_eager * v_futile", "is not null"},
 		{lookAhead, "c_rows  constant int := 5000", "c_rows  constant int := 2"},
+		{lookAhead, "clock_timestamp() > c_until", "random() < 0.05"},
 		{claimLanes, "c_effort   constant int := 10000", "c_effort   constant int := 20"},
 	}
 }
@@ -87,7 +88,6 @@ func brokenSQL() map[string]edit {
 		"leased lanes are not told":                       {claimLanes, "v_leased || coalesce(v_pick.leased, '[]')", "v_leased"},
 		"recovering takes younger rows":                   {claimLanes, "order by r.rank, r.position", "order by r.rank, r.position desc"},
 		"free rows are looked past":                       {lookAhead, "coalesce(o.wake_at > now(), false) as waits", "true as waits"},
-		"a cursor is trusted past the time seen ahead":    {claimLanes, "least(v_ahead.waits_until, now() + c_trust)", "now() + c_trust"},
 		"spent rows are kept":                             {"outbox_discard_spent", "s.attempts >= p_max_attempts", "s.attempts > p_max_attempts"},
 		"the token does not matter":                       {settleRows, " and e.metadata ->> 'claimToken' = s.token\n        for", "\n        for"},
 		"finished rows are settled":                       {settleRows, "e.status = 'processing' and e.metadata ->> 'claimToken' = s.token\n", "e.status <> 'pending' and e.metadata ->> 'claimToken' = s.token\n"},
