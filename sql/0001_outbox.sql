@@ -208,18 +208,29 @@ begin
     into v_some
     from (
       -- Of a row without a due time the index does not tell whether it is free, leased, or due at all.
-      select o.aggregate_type, o.aggregate_id, o.position, o.wake_at, coalesce(o.wake_at > now(), false) as waits
+      select f.aggregate_type, f.aggregate_id, o.position, o.wake_at, coalesce(o.wake_at > now(), false) as waits
       from (
-        select distinct on (r.aggregate_type, r.aggregate_id) r.aggregate_type, r.aggregate_id, r.position, r.wake_at
+        select distinct on (r.aggregate_type, r.aggregate_id) r.*
         from (
-          select e.aggregate_type, e.aggregate_id, e.position, e.wake_at
+          select e.aggregate_type, e.aggregate_id, e.position, e.wake_at, e.event_type
           from outbox_events e
-          where e.unfinished and e.event_type <> all (p_passable) and (e.aggregate_type, e.aggregate_id) > (v_type, v_id)
+          where e.unfinished and (e.aggregate_type, e.aggregate_id) > (v_type, v_id)
           order by e.aggregate_type, e.aggregate_id, e.position
           limit c_rows
         ) r
         order by r.aggregate_type, r.aggregate_id, r.position
-      ) o
+      ) f
+      -- Rows that may be passed count as read: there may be more of them than of all others.
+      left join lateral (
+        select f.position, f.wake_at where f.event_type <> all (p_passable)
+        union all
+        (select e.position, e.wake_at
+         from outbox_events e
+         where f.event_type = any (p_passable) and e.unfinished and e.aggregate_type = f.aggregate_type
+           and e.aggregate_id = f.aggregate_id and e.position > f.position and e.event_type <> all (p_passable)
+         order by e.position
+         limit 1)
+      ) o on true
     ) h;
     v_place := least(v_place, v_some.place);
     v_sure := least(v_sure, v_some.sure);

@@ -155,3 +155,31 @@ func (a *ahead) deliver(events []outbox.Event) {
 		a.Fatalf("settle: %v", err)
 	}
 }
+
+// othersSQL inserts $1 events that others deliver, of aggregates behind all of ours.
+const othersSQL = `
+insert into outbox_events (aggregate_type, aggregate_id, event_type, idempotency_key, payload)
+select 'parcel', md5('other ' || n / 3)::uuid, 'parcel.sent', 'other ' || n, '{}' from generate_series(0, $1::int - 1) n`
+
+// countedSQL ends a look ahead at its second portion, instead of after a second.
+const countedSQL = `
+do $do$ begin
+  create sequence portions;
+  execute replace(pg_get_functiondef('outbox_look_ahead'::regproc), 'clock_timestamp() > c_until', $$nextval('portions') > 1$$);
+end $do$`
+
+// TestLookingAheadIsBoundedWhateverItPasses has it read thousands of others' events, which must count like its own.
+func TestLookingAheadIsBoundedWhateverItPasses(t *testing.T) {
+	t.Parallel()
+	a := newAhead(t)
+	a.insert(blockedSQL, 100, 86_400)
+	a.insert(othersSQL, 6000)
+	const ahead = `select (outbox_look_ahead('{order.placed}', '{parcel.sent}', 0, '{}') ->> 'done')::boolean`
+	if !scalar[bool](t, a.pool, ahead) {
+		t.Error("100 blocked events among 6,000 of others are not looked past at once")
+	}
+	a.insert(countedSQL)
+	if scalar[bool](t, a.pool, ahead) {
+		t.Error("6,000 events of others were read in a single portion, which nothing bounds")
+	}
+}
