@@ -1,9 +1,6 @@
 package plans
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // limits of one execution of a statement. Buffers and rows repeat on a busy machine; times do not.
 type limits struct {
@@ -40,7 +37,7 @@ func (s *statement) faults(most limits) (faults []string) {
 			if n.Index == "outbox_events_event_type_idempotency_key_key" {
 				fault("%s of %s, which holds the history", n.Type, n.Index)
 			}
-			if n.scans() && n.Condition == "" && n.Rows+n.Filtered > 1 && !s.looksAhead(n) {
+			if n.scans() && n.Condition == "" && n.Rows+n.Filtered > 1 {
 				fault("%s of the whole of %s", n.Type, n.Index)
 			}
 		case "ModifyTable":
@@ -60,18 +57,7 @@ func (s *statement) faults(most limits) (faults []string) {
 		}
 	}
 	above("rows in one sort", s.Plan.sorted(), most.sorted)
-	if !s.looksAhead(&s.Plan) {
-		above("rows looked at", s.Plan.touched(), most.rows)
-	}
+	above("rows looked at", s.Plan.touched(), most.rows)
 	above("pages touched", s.Plan.pages(), most.pages)
 	return faults
-}
-
-// looksAhead tells whether a plan holds the one scan that may be of a whole index: the oldest row of every aggregate, by that
-// alone. It is worth its cost or not by the queue, not by the claim: see TestPassesCostByTheRow.
-func (s *statement) looksAhead(n *node) (ahead bool) {
-	n.each(func(n *node) {
-		ahead = ahead || n.Type == "Index Only Scan" && n.Index == "outbox_events_aggregate_idx" && strings.Contains(s.Query, "distinct on")
-	})
-	return ahead
 }
