@@ -48,8 +48,8 @@ create table public.outbox_events (
 
 -- Fresh rows of a type in order of position (wake_at null sorts last), delayed ones by due time. Both indexes hold what a
 -- claim must know of a row to pass it, so that rows which have to wait are passed without a look at the table.
-create index outbox_events_claim_idx on public.outbox_events (event_type, wake_at, position)
-  include (aggregate_type, aggregate_id) where unfinished;
+create index outbox_events_claim_idx on public.outbox_events (event_type, wake_at, position, aggregate_type, aggregate_id)
+  where unfinished;
 -- The unfinished rows of an aggregate, oldest first: what blocks a row.
 create index outbox_events_aggregate_idx on public.outbox_events (aggregate_type, aggregate_id, position)
   include (event_type, wake_at) where unfinished;
