@@ -31,7 +31,7 @@ type app struct {
 // newApp reads the configuration, wires the function and starts to connect to the database. A configuration that cannot be
 // used does not stop the process: every invocation answers it, so that it is seen where invocations are watched.
 func newApp(ctx context.Context, getenv func(string) string, load loadAWS, logger *slog.Logger) *app {
-	c, err := loadConfig(getenv, load) //nolint:contextcheck // requests are made ready, none is sent
+	c, err := loadConfig(ctx, getenv, load)
 	if err != nil {
 		return &app{fault: err}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 )
 
 const (
@@ -19,27 +21,29 @@ const (
 	awsIdleTimeout = 50 * time.Second
 )
 
-// loadAWS is awsenv.Load.
-type loadAWS func(getenv func(string) string, client *awshttp.BuildableClient) (aws.Config, error)
+// loadAWS is config.LoadDefaultConfig, which reads the environment and files.
+type loadAWS func(context.Context, ...func(*awsconfig.LoadOptions) error) (aws.Config, error)
 
 // cloud is the AWS configuration, loaded when something needs it. It is safe for concurrent use.
 type cloud struct {
-	getenv func(string) string
-	load   loadAWS
-	conns  int // idle connections to keep for each service
+	load  loadAWS
+	conns int // idle connections to keep for each service
 
 	mu    sync.Mutex
 	known *aws.Config
 }
 
 // config loads the configuration once; a failure is tried again. It calls nobody.
-func (c *cloud) config() (aws.Config, error) {
+func (c *cloud) config(ctx context.Context) (aws.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known != nil {
 		return *c.known, nil
 	}
-	cfg, err := c.load(c.getenv, httpClient(c.conns))
+	cfg, err := c.load(ctx,
+		awsconfig.WithHTTPClient(httpClient(c.conns)),
+		awsconfig.WithDefaultsMode(aws.DefaultsModeLegacy), // "auto" would ask the instance's metadata service
+	)
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("load the AWS configuration: %w", err)
 	}

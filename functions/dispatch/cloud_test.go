@@ -17,10 +17,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
-	"github.com/openlup/outbox-dispatch/internal/awsenv"
 	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
@@ -95,16 +94,17 @@ func (f *fakeAWS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // load is a loadAWS that leads everything to the fake; it keeps the HTTP client that it is given.
-func (f *fakeAWS) load(_ func(string) string, client *awshttp.BuildableClient) (aws.Config, error) {
+func (f *fakeAWS) load(_ context.Context, options ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
+	var given awsconfig.LoadOptions
+	for _, option := range options {
+		if err := option(&given); err != nil {
+			return aws.Config{}, err
+		}
+	}
 	return aws.Config{
-		Region: testRegion, BaseEndpoint: &f.url, HTTPClient: client,
+		Region: testRegion, BaseEndpoint: &f.url, HTTPClient: given.HTTPClient,
 		Credentials: credentials.NewStaticCredentialsProvider("AKIATEST", "not-a-secret", ""),
 	}, nil
-}
-
-// processAWS is a loadAWS by the process's own environment, of which the SDK's clients read parts themselves.
-func processAWS(_ func(string) string, client *awshttp.BuildableClient) (aws.Config, error) {
-	return awsenv.Load(os.Getenv, client)
 }
 
 // secretReads counts how often the secret was asked for.
@@ -156,7 +156,7 @@ func documentedMails(t *testing.T) (words, template string) {
 	return words, template
 }
 
-// The whole way but for Lambda and AWS: the environment alone leads the SDK's clients to local endpoints, as
+// The whole way but for Lambda and AWS: the environment alone leads the SDK's own configuration to local endpoints, as
 // with an emulator; the routes are in a secret.
 func TestEachKindOfDestinationIsReached(t *testing.T) {
 	fake := startAWS(t, cloudRoutes)
@@ -175,7 +175,7 @@ func TestEachKindOfDestinationIsReached(t *testing.T) {
 	var l logs
 	a := newApp(t.Context(), environment(map[string]string{
 		"DATABASE_URL": db, "HOOK_URL": hook, "TOPIC_ARN": testTopic, "OUTBOX_ROUTES": "", "OUTBOX_ROUTES_SECRET_ARN": testARN,
-	}), processAWS, l.logger())
+	}), awsconfig.LoadDefaultConfig, l.logger())
 	if a.fault != nil {
 		t.Fatal(a.fault)
 	}
@@ -231,13 +231,13 @@ func TestMissingRegionIsAFaultAndNobodyIsAskedForIt(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	changes := map[string]string{"OUTBOX_ROUTES": cloudRoutes, "TOPIC_ARN": testTopic}
-	_, err := loadConfig(environment(changes), processAWS)
+	_, err := loadConfig(t.Context(), environment(changes), awsconfig.LoadDefaultConfig)
 	want := "configuration: OUTBOX_ROUTES: destination mail: AWS_REGION: not set, takes a region like eu-central-1"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	t.Setenv("AWS_REGION", testRegion)
-	if _, err := loadConfig(environment(changes), processAWS); err != nil {
+	if _, err := loadConfig(t.Context(), environment(changes), awsconfig.LoadDefaultConfig); err != nil {
 		t.Error(err)
 	}
 	metadata.mu.Lock()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -77,7 +78,7 @@ type config struct {
 
 // loadConfig reads the environment and the routes, unless these are in a secret. It calls nobody. The error is a
 // [*ConfigError] that holds every fault.
-func loadConfig(getenv func(string) string, load loadAWS) (config, error) {
+func loadConfig(ctx context.Context, getenv func(string) string, load loadAWS) (config, error) {
 	var c config
 	var faults []error
 	values := map[string]int{}
@@ -101,9 +102,9 @@ func loadConfig(getenv func(string) string, load loadAWS) (config, error) {
 		Snooze: seconds(snooze), MaxSnoozes: values[maxSnoozes], Concurrency: values[concurrency],
 		Linger: seconds(linger), Retention: outbox.Retention{Processed: kept[keepProcessed], Discarded: kept[keepDiscarded]},
 	}
-	services := &cloud{getenv: getenv, load: load, conns: c.worker.Concurrency}
+	services := &cloud{load: load, conns: c.worker.Concurrency}
 	c.router = &router{getenv: getenv, cloud: services, secrets: &secrets{cloud: services}}
-	faults = append(faults, c.loadRoutes(getenv))
+	faults = append(faults, c.loadRoutes(ctx, getenv))
 	var schemaErr, databaseErr error
 	c.schema, schemaErr = readSchemaVersion(getenv)
 	c.database, databaseErr = database.FromEnv(getenv)
@@ -114,7 +115,7 @@ func loadConfig(getenv func(string) string, load loadAWS) (config, error) {
 }
 
 // loadRoutes gives the worker its routes, or finds out which secrets they need.
-func (c *config) loadRoutes(getenv func(string) string) error {
+func (c *config) loadRoutes(ctx context.Context, getenv func(string) string) error {
 	arn := getenv(routesARN)
 	if arn != "" {
 		if err := checkSecretARN(arn); err != nil {
@@ -133,7 +134,7 @@ func (c *config) loadRoutes(getenv func(string) string) error {
 	if c.references = references; err != nil || len(references) > 0 {
 		return err
 	}
-	return c.router.route(&c.worker, file, c.routes.name)
+	return c.router.route(ctx, &c.worker, file, c.routes.name)
 }
 
 // readSchemaVersion returns the version that a deployment says its migration left behind, or zero.

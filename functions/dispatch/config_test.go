@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/openlup/outbox-dispatch/internal/database"
 	"github.com/openlup/outbox-dispatch/outbox"
@@ -39,13 +40,13 @@ func environment(changes map[string]string) func(string) string {
 }
 
 // noAWS is for what must not need AWS.
-func noAWS(func(string) string, *awshttp.BuildableClient) (aws.Config, error) {
+func noAWS(context.Context, ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
 	return aws.Config{}, errors.New("the AWS configuration was loaded")
 }
 
 func load(t *testing.T, changes map[string]string) (config, error) {
 	t.Helper()
-	return loadConfig(environment(changes), noAWS)
+	return loadConfig(t.Context(), environment(changes), noAWS)
 }
 
 func TestDefaultsAreTheCores(t *testing.T) {
@@ -250,7 +251,7 @@ func TestEveryVariableIsListed(t *testing.T) {
 	t.Parallel()
 	read := map[string]bool{}
 	getenv := environment(map[string]string{"OUTBOX_ROUTES": ""})
-	_, _ = loadConfig(func(name string) string { read[name] = true; return getenv(name) }, noAWS)
+	_, _ = loadConfig(t.Context(), func(name string) string { read[name] = true; return getenv(name) }, noAWS)
 	delete(read, "AWS_LAMBDA_FUNCTION_NAME") // Lambda's own
 	for _, v := range slices.Concat(variables(), database.Variables()) {
 		delete(read, v.Name)

@@ -84,7 +84,7 @@ func (r *rails) refresh(ctx context.Context) error {
 		return err
 	}
 	made := r.config.worker
-	if err := r.config.router.route(&made, file, routes.name); err != nil { //nolint:contextcheck // as in newApp
+	if err := r.config.router.route(ctx, &made, file, routes.name); err != nil {
 		return err
 	}
 	if r.now, err = newRail(made); err != nil {

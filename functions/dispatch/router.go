@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -52,14 +53,14 @@ func (r *router) lookup(secrets map[string]string) routes.Lookup {
 }
 
 // route fills in the worker's registry and known types. name stands before every fault.
-func (r *router) route(worker *outbox.Config, file routes.File, name string) (err error) {
+func (r *router) route(ctx context.Context, worker *outbox.Config, file routes.File, name string) (err error) {
 	options := routes.Options{Concurrency: worker.Concurrency, Endpoints: &r.endpoints, Secret: r.endpointSecret}
 	if destination := file.FirstOnAWS(); destination != "" {
-		if options.AWS, err = r.cloud.config(); err != nil {
+		if options.AWS, err = r.cloud.config(ctx); err != nil {
 			return fmt.Errorf("%s: destination %s: %w", name, destination, err)
 		}
 	}
-	registry, err := routes.Registry(file, options)
+	registry, err := routes.Registry(file, options) //nolint:contextcheck // requests are made ready, none is sent
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -40,7 +40,7 @@ func TestTheSampleEnvironmentConfiguresTheFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := map[string]bool{}
-	c, err := loadConfig(func(name string) string {
+	c, err := loadConfig(t.Context(), func(name string) string {
 		read[name] = true
 		return functions.Dispatch[name]
 	}, noAWS)

@@ -120,7 +120,7 @@ func (e *secret) current(ctx context.Context, s *secrets, arn string) (string, e
 	if e.read {
 		wait = secretAgain
 	}
-	cfg, err := s.cloud.config()
+	cfg, err := s.cloud.config(ctx)
 	var text string
 	if err == nil {
 		text, err = readSecret(ctx, cfg, arn, wait)

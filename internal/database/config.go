@@ -3,14 +3,13 @@
 package database
 
 import (
+	"context"
 	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/openlup/outbox-dispatch/internal/awsenv"
 )
 
 // Defaults of a [Config].
@@ -37,8 +36,7 @@ type Config struct {
 	maxConns    int32
 	application string
 	// loadAWS is replaced by tests; it is called when the first connection needs AWS, never before.
-	loadAWS func(getenv func(string) string, client *awshttp.BuildableClient) (aws.Config, error)
-	getenv  func(string) string
+	loadAWS func(ctx context.Context, options ...func(*config.LoadOptions) error) (aws.Config, error)
 }
 
 type source string
@@ -91,8 +89,7 @@ func FromEnv(getenv func(string) string) (Config, error) {
 		execMode:    r.execMode(),
 		maxConns:    int32(r.number("OUTBOX_DB_MAX_CONNS", DefaultMaxConns, 2, 50)), //nolint:gosec // number keeps it in range
 		application: "outbox-dispatch",
-		loadAWS:     awsenv.Load,
-		getenv:      getenv,
+		loadAWS:     config.LoadDefaultConfig,
 	}
 	if function := getenv("AWS_LAMBDA_FUNCTION_NAME"); function != "" {
 		c.application = function

@@ -87,7 +87,7 @@ func (l login) withDefaults() login {
 // token signs a login by IAM; that is a computation, and only credentials may need the network.
 func (c *credentials) token(ctx context.Context) (login, error) {
 	l := login{host: c.config.host, port: c.config.port, name: c.config.name, user: c.config.user}.withDefaults()
-	cfg, err := c.awsConfig()
+	cfg, err := c.awsConfig(ctx)
 	if err != nil {
 		return login{}, err
 	}
@@ -129,7 +129,7 @@ func (c *credentials) current(ctx context.Context) (secret, error) {
 }
 
 func (c *credentials) fetch(ctx context.Context) (secret, error) {
-	cfg, err := c.awsConfig()
+	cfg, err := c.awsConfig(ctx)
 	if err != nil {
 		return secret{}, err
 	}
@@ -143,11 +143,11 @@ func (c *credentials) fetch(ctx context.Context) (secret, error) {
 	return parseSecret(aws.ToString(out.SecretString))
 }
 
-func (c *credentials) awsConfig() (aws.Config, error) {
+func (c *credentials) awsConfig(ctx context.Context) (aws.Config, error) {
 	if c.aws != nil {
 		return *c.aws, nil
 	}
-	cfg, err := c.config.loadAWS(c.config.getenv, nil)
+	cfg, err := c.config.loadAWS(ctx)
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("load the AWS configuration: %w", err)
 	}

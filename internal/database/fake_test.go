@@ -1,6 +1,7 @@
 package database
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,7 +24,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
 	static "github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -231,7 +232,7 @@ func startSecrets(t *testing.T, value string) *secrets {
 }
 
 // loadAWS is an AWS configuration that knows one endpoint.
-func (s *secrets) loadAWS(func(string) string, *awshttp.BuildableClient) (aws.Config, error) {
+func (s *secrets) loadAWS(context.Context, ...func(*config.LoadOptions) error) (aws.Config, error) {
 	return aws.Config{
 		Region: "eu-central-1", BaseEndpoint: &s.url,
 		Credentials: static.NewStaticCredentialsProvider("AKIATEST", "not-a-secret", ""),
