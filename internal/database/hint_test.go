@@ -3,11 +3,12 @@ package database
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
 func TestHintNamesTheModeForWhatPoolersDoToStatements(t *testing.T) {
@@ -39,7 +40,7 @@ func TestHintNamesTheModeForWhatPoolersDoToStatements(t *testing.T) {
 // What PostgreSQL itself says when a table changes under a prepared statement, and that it says so once.
 func TestChangedTableFailsAPreparedStatementOnce(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": os.Getenv("OUTBOX_TEST_DATABASE_URL")}))
+	pool := openPool(t, fromEnv(t, map[string]string{"DATABASE_URL": postgrestest.URL(t)}))
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

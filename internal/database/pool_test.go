@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/openlup/outbox-dispatch/outbox/postgres/postgrestest"
 )
 
 func secretText(s *server, password string) string {
@@ -32,7 +33,7 @@ func TestRealServerAnswers(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		pool := openPool(t, fromEnv(t, map[string]string{
-			"DATABASE_URL": os.Getenv("OUTBOX_TEST_DATABASE_URL"), "OUTBOX_DB_EXEC_MODE": mode, "AWS_LAMBDA_FUNCTION_NAME": "shop-dispatch",
+			"DATABASE_URL": postgrestest.URL(t), "OUTBOX_DB_EXEC_MODE": mode, "AWS_LAMBDA_FUNCTION_NAME": "shop-dispatch",
 		}))
 		if err := pool.Ready(t.Context()); err != nil {
 			t.Fatalf("%s: %v", mode, err)
