@@ -45,17 +45,24 @@ func TestPasswordRotatesInMidPass(t *testing.T) {
 	})
 	t.Run("idle sessions end", func(t *testing.T) {
 		t.Parallel()
-		r := newRotation(t)
-		reply := r.broken(func() {
-			r.setPassword("two")
-			r.secret.Store("two")
-			r.Exec(`select pg_terminate_backend(pid) from pg_stat_activity
-				where datname = current_database() and application_name = 'test_function' and state = 'idle'`)
-		})
-		if !reply.OK {
-			t.Errorf("the reply is %s, want ok: the refused login is tried again with the new secret", reply.Raw)
+		// A session that was idle may have begun a claim when it is ended: that pass ends with it, and shows nothing.
+		for range 5 {
+			r := newRotation(t)
+			reply := r.broken(func() {
+				r.setPassword("two")
+				r.secret.Store("two")
+				r.Exec(`select pg_terminate_backend(pid) from pg_stat_activity
+					where datname = current_database() and application_name = 'test_function' and state = 'idle'`)
+			})
+			r.resumes()
+			if reply.OK {
+				return
+			}
+			if !strings.Contains(reply.ErrorMessage, "57P01") {
+				t.Fatalf("the reply is %s, want ok: the refused login is tried again with the new secret", reply.Raw)
+			}
 		}
-		r.resumes()
+		t.Error("five passes ended with a session in the midst of a claim, want one that goes on")
 	})
 	t.Run("sessions go on", func(t *testing.T) {
 		t.Parallel()

@@ -32,13 +32,17 @@ const (
 
 // startFetched runs this program again, as a helper that fetches a server and keeps it: the library that does so
 // can't change the user, and the helper can be one that is not root.
-func (s *Server) startFetched(_ context.Context, port int, config Config, who *user) error {
+func (s *Server) startFetched(ctx context.Context, config Config, who *user) error {
 	helper, err := s.copyOfSelf(who)
 	if err != nil {
 		return err
 	}
+	number, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
 	env := []string{
-		helperVariable + "=" + s.folder, portVariable + "=" + strconv.Itoa(port),
+		helperVariable + "=" + s.folder, portVariable + "=" + strconv.Itoa(number),
 		durableVariable + "=" + strconv.FormatBool(config.Durable),
 	}
 	return s.launch([]string{helper}, env, config, who)

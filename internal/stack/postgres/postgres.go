@@ -71,29 +71,32 @@ func (s *Server) start(ctx context.Context, config Config, who *user) error {
 	if err := who.own(s.folder); err != nil {
 		return err
 	}
-	number, err := port.Free(ctx)
-	if err != nil {
-		return err
-	}
-	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", number)
+	var err error
 	if s.env, err = s.clock(ctx, config.Ahead, who); err != nil {
 		return err
 	}
 	if bin := find(); bin != "" {
 		s.From = bin
-		err = s.startFound(ctx, bin, number, config, who)
+		err = s.startFound(ctx, bin, config, who)
 	} else {
 		s.From = "fetched " + string(fetchedVersion(os.Getenv(FetchVariable))) //nolint:forbidigo // as in find
-		err = s.startFetched(ctx, number, config, who)
+		err = s.startFetched(ctx, config, who)
 	}
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, number)
+	return s.await(ctx)
+}
+
+// listen chooses the port, last of all before the server takes it: another one would be taken for this.
+func (s *Server) listen(ctx context.Context) (number int, err error) {
+	number, err = port.Free(ctx)
+	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", number)
+	return number, err
 }
 
 // startFound initialises a data folder and starts the machine's own server on it.
-func (s *Server) startFound(ctx context.Context, bin string, port int, config Config, who *user) error {
+func (s *Server) startFound(ctx context.Context, bin string, config Config, who *user) error {
 	data := filepath.Join(s.folder, "data")
 	//nolint:gosec // the machine's own server
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust",
@@ -103,7 +106,11 @@ func (s *Server) startFound(ctx context.Context, bin string, port int, config Co
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	args := []string{"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1"}
+	number, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	args := []string{"-D", data, "-p", strconv.Itoa(number), "-c", "listen_addresses=127.0.0.1"}
 	for name, value := range settings(config.Durable) {
 		args = append(args, "-c", name+"="+value)
 	}
@@ -130,7 +137,7 @@ func settings(durable bool) map[string]string {
 }
 
 // await waits until the server accepts connections: its protocol answers, not just its port.
-func (s *Server) await(ctx context.Context, port int) error {
+func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
@@ -142,7 +149,7 @@ func (s *Server) await(ctx context.Context, port int) error {
 		case <-s.process.Done():
 			return fmt.Errorf("the server ended before it was ready: %w\n%s", s.process.Err(), s.output)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready on port %d: %w\n%s", port, ctx.Err(), s.output)
+			return fmt.Errorf("not ready at %s: %w\n%s", s.URL, ctx.Err(), s.output)
 		case <-tick.C:
 		}
 	}
