@@ -140,7 +140,7 @@ func (a *answers) check(ctx context.Context, pool *pgxpool.Pool, directory strin
 	heard, missed := map[[2]string]bool{}, map[[2]string]bool{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) != 3 || len(fields[0]) != 36 || statuses[fields[2]] == "" && fields[2] != "missed" {
+		if len(fields) != 3 || len(fields[0]) != 36 || statuses[fields[2]] == "" && fields[2] != "missed" && fields[2] != lost {
 			continue // the end of the file, or where a kill cut a record short
 		}
 		key, answer := [2]string{fields[0], fields[1]}, fields[2]
@@ -148,6 +148,8 @@ func (a *answers) check(ctx context.Context, pool *pgxpool.Pool, directory strin
 		case answer == "missed":
 			a.missed++
 			missed[key] = true
+		case answer == lost: // written or not; handed back, it is missed when it was
+			heard[key] = true
 		case settled[key] != statuses[answer]:
 			faults = append(faults, fmt.Sprintf("row %s under the token %s: the answer was %s, the effect %q", key[0], key[1], answer, settled[key]))
 		default:

@@ -84,6 +84,9 @@ func workForEver(ctx context.Context, url, directory string) error {
 	}
 }
 
+// lost is written down for an outcome whose answer did not come: a worker that stood still for longer than a call may take.
+const lost = "lost"
+
 // writtenDown is a store that writes down what became of each outcome.
 type writtenDown struct {
 	postgres.Store
@@ -92,17 +95,18 @@ type writtenDown struct {
 
 func (w *writtenDown) Settle(ctx context.Context, batch []outbox.Settlement, backoff outbox.Backoff) ([]outbox.Answer, error) {
 	answers, err := w.Store.Settle(ctx, batch, backoff)
-	if err != nil {
-		return nil, err
-	}
 	var text strings.Builder
 	for i, s := range batch {
-		fmt.Fprintln(&text, s.EventID, s.ClaimToken, answers[i])
+		answer := outbox.Answer(lost)
+		if err == nil {
+			answer = answers[i]
+		}
+		fmt.Fprintln(&text, s.EventID, s.ClaimToken, answer)
 	}
-	if _, err := w.file.WriteString(text.String()); err != nil {
-		return nil, err
+	if _, fault := w.file.WriteString(text.String()); err == nil {
+		err = fault
 	}
-	return answers, nil
+	return answers, err
 }
 
 // shop is the destination: it writes down the positions that arrive, in the order in which they do.
